@@ -1,0 +1,47 @@
+# `make demo` and `make test` set up all they need; the first run takes minutes (torch, four SGLang releases).
+
+PYTHON ?= python3
+RELEASES := 0.5.3 0.5.12.post1 0.5.19 0.5.23
+SERVED := 0.5.12.post1 0.5.23
+
+.PHONY: help demo test lint lab unit install sglang e2e clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   the real SGLang, stock and patched, on a rollout request (no GPU needed)"
+	@echo "make test   the whole suite"
+	@echo "make lint   ruff and mypy"
+	@echo "make unit | install | sglang | e2e   one layer of the suite"
+
+lab:
+	@$(PYTHON) tests/lab/environments.py
+
+demo: lab
+	@.lab/base/bin/python -m tests.e2e.demo $(SERVED)
+
+test: lint unit install sglang e2e
+
+lint: lab
+	.lab/base/bin/python -m ruff check .
+	.lab/base/bin/python -m ruff format --check .
+	.lab/base/bin/python -m mypy
+
+unit: lab
+	.lab/base/bin/python -m pytest -q tests/unit
+
+install: lab
+	.lab/base/bin/python -m pytest -q tests/install
+
+sglang: $(RELEASES:%=sglang-%)
+
+e2e: $(SERVED:%=e2e-%)
+
+# Each release has an environment of its own; its tests run inside it.
+sglang-%: lab
+	.lab/$*/bin/python -m pytest -q tests/sglang
+
+e2e-%: lab
+	.lab/$*/bin/python -m pytest -q tests/e2e
+
+clean:
+	rm -rf .lab dist

@@ -1,0 +1,91 @@
+"""Run-time repairs for Qwen-VL serving in SGLang.
+
+Nothing is imported here but ``os`` and ``sys``: `start` runs from ``deepeyes_patch.pth`` in every Python
+process of the environment, whether it will ever import SGLang or not.
+
+Public names
+------------
+install(repairs=None)
+    Switch the repairs on in this process and in the children it starts from now on.
+uninstall()
+    Put every original back in this process.
+status()
+    What is patched, native or waiting in this process.
+DeepEyesPatchError, SettingsError, IncompatibleSGLangError
+    What the package raises at start-up. A request that is refused gets a plain ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deepeyes_patch.errors import DeepEyesPatchError, IncompatibleSGLangError, SettingsError
+    from deepeyes_patch.installer import install, status, uninstall
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DeepEyesPatchError",
+    "IncompatibleSGLangError",
+    "SettingsError",
+    "install",
+    "status",
+    "uninstall",
+]
+
+# The .pth line spells these out too, so that it need not import us to learn that we are off.
+OFF_VALUES = ("", "0", "false", "off")
+
+_HOMES = {
+    "DeepEyesPatchError": "errors",
+    "IncompatibleSGLangError": "errors",
+    "SettingsError": "errors",
+    "install": "installer",
+    "status": "installer",
+    "uninstall": "installer",
+}
+
+
+def start() -> None:
+    """Entry point of ``deepeyes_patch.pth`` and ``deepeyes_patch.start``.
+
+    Does nothing unless a switch is on; then it leaves one finder on ``sys.meta_path`` that waits for
+    the first import of ``sglang``. Never raises and never prints: an interpreter that does not
+    import SGLang must not notice a broken installation of ours.
+    """
+    # The .pth line has asked this already; the .start file, which Python 3.15 reads instead, has not.
+    value = os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH") or ""
+    if value.strip().lower() in OFF_VALUES:
+        return
+    try:
+        from deepeyes_patch.bootstrap import watch_for_sglang
+    except Exception as error:  # half removed or half written
+        sys.meta_path.insert(0, _BrokenInstallation(error))
+    else:
+        watch_for_sglang()
+
+
+class _BrokenInstallation:
+    """Meta-path finder in place of bootstrap's own, when that cannot be loaded."""
+
+    def __init__(self, reason: Exception) -> None:
+        self._reason = reason
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Stop SGLang, which would otherwise run unrepaired without a word."""
+        if fullname == "sglang":
+            raise RuntimeError(
+                f"deepeyes-patch is switched on and cannot be loaded: {self._reason}. Reinstall it "
+                f"(pip install --force-reinstall deepeyes-patch) or set DEEPEYES_PATCH=off."
+            )
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"deepeyes_patch.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

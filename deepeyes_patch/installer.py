@@ -1,0 +1,246 @@
+"""Register the post-import hooks, keep what became of them, and stop SGLang where one failed.
+
+A hook never raises. SGLang turns an exception during the import of one of its processor modules into a
+warning and goes on, and wrapt fires a raising hook only once, so whoever imports the module next gets
+it unpatched. The failure is kept instead, and comes out when a Qwen-VL processor is constructed.
+
+wrapt is the only import here that is not ours or the standard library's: torch must not be imported
+because somebody imported the top of ``sglang``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from deepeyes_patch import __version__, bootstrap, compat, settings, wrapping
+from deepeyes_patch.compat import Seam
+from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
+from deepeyes_patch.settings import REPAIRS, SWITCH
+
+logger = logging.getLogger("deepeyes_patch")
+
+_WRAPT_MINIMUM = (1, 16)
+
+# Model types whose processor has to be ours, by prefix; for the others a class that SGLang derives from
+# the Qwen-VL one may override the outermost method.
+_QWEN_VL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+
+_lock = threading.RLock()
+_wanted: frozenset[str] = frozenset()
+_outcomes: dict[str, str] = {}
+_failures: dict[str, Exception] = {}
+_announced = False
+
+
+def install(repairs: Iterable[str] | None = None) -> None:
+    """Switch repairs on in this process, and in the children that it starts from now on.
+
+    Modules of SGLang that are imported already are patched at once, the others when they are imported.
+    Installing again adds repairs; what is patched already stays as it is.
+
+    Parameters
+    ----------
+    repairs:
+        Names out of `deepeyes_patch.settings.REPAIRS`. ``None``: what the environment selects, and
+        every repair where it says nothing. With ``DEEPEYES_PATCH=off`` such a call does nothing.
+
+    Raises
+    ------
+    SettingsError
+        An unknown repair, or an environment variable that is not understood.
+    DeepEyesPatchError
+        wrapt is too old.
+    """
+    global _wanted
+    if repairs is None:
+        selected = settings.read(os.environ)
+        wanted = selected.repairs if selected.source else frozenset(REPAIRS)
+    else:
+        wanted = frozenset(repairs)
+        unknown = sorted(wanted.difference(REPAIRS))
+        if unknown:
+            raise SettingsError(f"unknown repairs {unknown}; there are {', '.join(REPAIRS)}")
+    if not wanted:
+        return
+    _require_wrapt()
+    with _lock:
+        _wanted |= wanted
+        os.environ[SWITCH] = ",".join(sorted(_wanted))
+        bootstrap.mark_watching()
+        for repair in sorted(wanted):
+            for module_name, hook in _HOOKS[repair]:
+                _when_imported(module_name, hook)
+
+
+def uninstall() -> None:
+    """Put every original back in this process and leave later imports unpatched.
+
+    Children started from now on run without the repairs too.
+
+    Raises
+    ------
+    RuntimeError
+        Another package has wrapped one of our wrappers; nothing is changed then.
+    """
+    global _wanted, _announced
+    with _lock:
+        wrapping.restore_all()
+        _wanted = frozenset()
+        _failures.clear()
+        _outcomes.clear()
+        _announced = False
+        os.environ[SWITCH] = "off"
+
+
+def status() -> dict[str, str]:
+    """What has become of each repair in this process: ``{repair: a few words for people}``."""
+    wanted = _wanted
+    if bootstrap.is_waiting():
+        wanted |= settings.read(os.environ).repairs
+    return {repair: _state(repair, wanted) for repair in REPAIRS}
+
+
+def _state(repair: str, wanted: frozenset[str]) -> str:
+    if repair not in wanted:
+        return "off"
+    if repair in _failures:
+        return f"failed ({str(_failures[repair]).splitlines()[0]})"
+    return _outcomes.get(repair, "waiting")
+
+
+def _require_wrapt() -> None:
+    found: str = wrapt.__version__  # type: ignore[attr-defined]
+    if tuple(int(part) for part in found.split(".")[:2]) < _WRAPT_MINIMUM:
+        raise DeepEyesPatchError(
+            f"deepeyes-patch needs wrapt 1.16 or newer and found {found} ({wrapt.__file__}). "
+            f"Run: pip install 'wrapt>=1.16'"
+        )
+
+
+# --- hooks --------------------------------------------------------------------------------------------
+
+
+def _when_imported(module_name: str, hook: Callable[[ModuleType], None]) -> None:
+    # wrapt forgets a hook once its module is imported, so registering again is what patches a module
+    # that was imported before; wrapping twice is prevented where it happens.
+    wrapt.register_post_import_hook(hook, module_name)
+
+
+def _recorded(repair: str, patch: Callable[[ModuleType], str | None]) -> Callable[[ModuleType], None]:
+    """A hook that applies ``patch`` and keeps its outcome or its exception."""
+
+    def hook(module: ModuleType) -> None:
+        with _lock:
+            if repair not in _wanted:
+                return
+            try:
+                outcome = patch(module)
+            except Exception as error:  # whatever it is, it must come out where SGLang listens
+                _failures.setdefault(repair, error)
+            else:
+                if outcome is not None:
+                    _outcomes[repair] = outcome
+
+    return hook
+
+
+def _patch_processor(module: ModuleType) -> str:
+    # First the door, then the house: should anything below fail, construction is refused.
+    candidates = compat.classes_defined_in(module, lambda cls: hasattr(cls, "process_mm_data_async"))
+    for cls in candidates:
+        wrapping.wrap(cls, "__init__", _construct)
+    from deepeyes_patch import processor
+
+    cls = processor.apply(module, SWITCH)
+    return f"patched ({cls.__name__})"
+
+
+def _patch_factory(module: ModuleType) -> None:
+    compat.require(module, (Seam("get_mm_processor", ("hf_config",)),), "processor", SWITCH)
+    wrapping.wrap(module, "get_mm_processor", _get_mm_processor)
+
+
+def _patch_intake(module: ModuleType) -> None:
+    from deepeyes_patch import intake
+
+    intake.apply(module, SWITCH)
+
+
+_HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
+    "processor": (
+        ("sglang.srt.multimodal.processors.qwen_vl", _recorded("processor", _patch_processor)),
+        ("sglang.srt.managers.multimodal_processor", _recorded("processor", _patch_factory)),
+        ("sglang.srt.managers.tokenizer_manager", _recorded("processor", _patch_intake)),
+    ),
+    "mrope": (),
+}
+
+
+# --- where SGLang stops -------------------------------------------------------------------------------
+
+
+def _construct(
+    wrapped: Callable[..., None], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Construct a Qwen-VL processor, or raise what went wrong while it was patched."""
+    _raise_failure("processor")
+    wrapped(*args, **kwargs)
+    from deepeyes_patch import processor
+
+    processor.check_construction(instance, SWITCH)
+    _announce()
+
+
+def _get_mm_processor(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Refuse a processor for a Qwen-VL model that does not run through our wrappers."""
+    constructed = wrapped(*args, **kwargs)
+    model_type = getattr(wrapping.bind(wrapped, args, kwargs).arguments["hf_config"], "model_type", "")
+    if not model_type.startswith(_QWEN_VL_TYPES):
+        return constructed
+    _raise_failure("processor")
+    from deepeyes_patch import processor
+
+    if processor.vision_tokens(constructed) is None:
+        raise compat.incompatible(
+            "processor",
+            SWITCH,
+            [
+                f"model type {model_type} is served by {compat.origin(type(constructed))}, which does "
+                f"not run through the Qwen-VL processor that deepeyes-patch has wrapped. Either switch "
+                f"off what put that class there, or set {SWITCH}=off"
+            ],
+        )
+    return constructed
+
+
+def _raise_failure(repair: str) -> None:
+    if repair in _failures:
+        raise _failures[repair]
+
+
+def _announce() -> None:
+    """Say once a process, in SGLang's log, what was done to it.
+
+    Not earlier: SGLang sets its logging up after its modules are imported.
+    """
+    global _announced
+    if _announced:
+        return
+    _announced = True
+    states = "; ".join(f"{repair}: {state}" for repair, state in status().items())
+    logger.info(
+        "deepeyes-patch %s, SGLang %s, pid %d: %s",
+        __version__,
+        compat.sglang_version(),
+        os.getpid(),
+        states,
+    )

@@ -1,0 +1,485 @@
+"""Every point where we touch SGLang's Qwen-VL image processor (``qwen_vl.py``).
+
+A request whose prompt is a list of ids opens a scope on the outermost method; the inner seams act only
+inside one, so text prompts, and classes that override the outermost method, run upstream's code alone.
+Upstream's own code then computes offsets, item splits, padded ids and M-RoPE positions from the
+caller's ids, because it finds them where it used to find re-tokenized ones:
+
+==================================  ===================================================================
+seam                                what we do there, inside a scope
+==================================  ===================================================================
+``process_mm_data_async``           open the scope: find the spans, refuse what cannot be served; look
+                                    at the result once more before it leaves
+``load_mm_data``, ``fast_...``,     hand the loader one placeholder per image in place of the ids, which
+``legacy_load_mm_data``             stock decodes, searches and tokenizes again; note the scope on the
+                                    result, which travels to a worker thread from 0.5.17 on
+``process_and_combine_mm_data``     enter the noted scope, also on that thread
+``_process_and_collect_mm_items``   here re-tokenized ids are born: return the caller's
+``get_mm_items_offset``             preprocessed items reach no other seam before their offsets are made
+``build_input_ids``                 artifact path (0.5.20 and later) and encoder disaggregation: give it
+                                    one placeholder per image, which is what it expands
+``get_mm_data``                     encoder disaggregation: opens a scope as the outermost method does
+``MRotaryEmbedding.get_rope_index`` a ``vision_start`` that ends the ids makes it read past the end
+``__init__``                        where SGLang must stop if any of this cannot be done
+==================================  ===================================================================
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from deepeyes_patch import compat, wrapping
+from deepeyes_patch.compat import Seam
+from deepeyes_patch.pretokenized import GridTHW, PretokenizedRequest, Resolution
+from deepeyes_patch.spans import VisionTokens
+from deepeyes_patch.wrapping import bind
+
+REPAIR = "processor"
+
+SEAMS = (
+    Seam("__init__", ("hf_config", "server_args", "_processor"), coroutine=False),
+    Seam("process_mm_data_async", ("image_data", "input_text", "request_obj"), coroutine=True),
+    Seam("load_mm_data", ("prompt", "image_data", "multimodal_tokens")),
+    Seam("fast_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
+    Seam("legacy_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
+    Seam("process_and_combine_mm_data", ("base_output", "mm_tokens"), coroutine=False),
+    Seam("_process_and_collect_mm_items", ("input_text", "images"), coroutine=False),
+    Seam("get_mm_items_offset", ("input_ids", "mm_token_id"), coroutine=False),
+    Seam("build_input_ids", ("prompt", "img_grid_thw"), coroutine=False, optional=True),
+    Seam("get_mm_data", ("prompt", "embeddings"), coroutine=False, optional=True),
+)
+ROPE_SEAMS = (Seam("get_rope_index", ("input_ids", "vision_start_token_id"), coroutine=False),)
+
+
+class _Scope:
+    """The pre-tokenized request that a call of the processor is about."""
+
+    def __init__(self, processor: Any, request: PretokenizedRequest) -> None:
+        self.processor = processor
+        self.request = request
+        self.resolution: Resolution | None = None
+
+    @property
+    def spatial_merge_size(self) -> int:
+        return int(self.processor.hf_config.vision_config.spatial_merge_size)
+
+    def resolve(self, grids: Any) -> Resolution:
+        self.resolution = self.check(grids)
+        return self.resolution
+
+    def check(self, grids: Any) -> Resolution:
+        return self.request.resolve(
+            _grid_rows(grids),
+            self.spatial_merge_size,
+            lambda: _pixel_bounds(self.processor),
+        )
+
+
+_scope: ContextVar[_Scope | None] = ContextVar("deepeyes_patch_scope", default=None)
+
+# The name under which a loader's result carries its scope to the worker thread.
+_NOTE = "_deepeyes_patch_scope"
+
+
+# --- finding the class, and wrapping it ---------------------------------------------------------------
+
+
+def apply(module: ModuleType, switch: str) -> type:
+    """Wrap the seams of the processor class in ``module``, all of them or none; return the class.
+
+    Raises
+    ------
+    IncompatibleSGLangError
+        The class, or a seam that it needs, is not there or has another shape.
+    """
+    classes = compat.classes_defined_in(module, lambda cls: hasattr(cls, "process_mm_data_async"))
+    if len(classes) != 1:
+        names = ", ".join(cls.__name__ for cls in classes) or "none"
+        problem = f"{module.__name__} should define one processor class, and defines {names}"
+        raise compat.incompatible(REPAIR, switch, [problem])
+    (cls,) = classes
+    seams: tuple[Seam, ...] = SEAMS
+    if hasattr(cls, "compose_image_artifacts"):  # its ids are made by build_input_ids alone
+        seams = tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in seams)
+    rope = getattr(module, "MRotaryEmbedding", None)
+    compat.require(rope, ROPE_SEAMS, REPAIR, switch)
+    for finding in compat.require(cls, seams, REPAIR, switch):
+        if finding.present and finding.seam.name in _WRAPPERS:
+            wrapping.wrap(cls, finding.seam.name, _WRAPPERS[finding.seam.name])
+    wrapping.wrap(rope, "get_rope_index", _get_rope_index)
+    return cls
+
+
+def check_construction(processor: Any, switch: str) -> None:
+    """Make sure that a processor just constructed is served by our wrappers.
+
+    Classes of SGLang's that override the outermost method are not ours to serve, and pass.
+
+    Raises
+    ------
+    IncompatibleSGLangError
+        Another package has replaced what we wrapped, or the processor lacks the token ids that the
+        repair works with.
+    """
+    displaced = wrapping.displaced()
+    if displaced:
+        raise compat.incompatible(
+            REPAIR,
+            switch,
+            [
+                f"deepeyes-patch wrapped {name}, and another package has put "
+                f"{compat.origin(function)} in its place. One of the two must go: switch that "
+                f"package's patch off, or set {switch}=off"
+                for name, function in displaced
+            ],
+        )
+    try:
+        if vision_tokens(processor) is not None:
+            processor.hf_config.vision_config.spatial_merge_size + 0
+            processor.mm_tokens.image_token + ""
+    except (AttributeError, TypeError) as error:
+        raise compat.incompatible(
+            REPAIR, switch, [f"{type(processor).__name__} was constructed, but {error}"]
+        ) from error
+
+
+# --- the outermost methods ----------------------------------------------------------------------------
+
+
+async def _process_mm_data_async(
+    wrapped: Callable[..., Awaitable[Any]],
+    processor: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    call = bind(wrapped, args, kwargs)
+    prompt = call.arguments["input_text"]
+    if not isinstance(prompt, list):
+        return await wrapped(*args, **kwargs)
+    images = call.arguments["image_data"] or []
+    request_obj = call.arguments["request_obj"]
+    _refuse_other_media(
+        video=getattr(request_obj, "video_data", None),
+        audio=getattr(request_obj, "audio_data", None),
+    )
+    scope = _open(processor, prompt, images)
+    # A copy: several releases keep this list or cut it to the context length.
+    call.arguments["input_text"] = list(prompt)
+    token = _scope.set(scope)
+    try:
+        result = await wrapped(*call.args, **call.kwargs)
+    finally:
+        _scope.reset(token)
+    _last_look(scope, result)
+    return result
+
+
+def _get_mm_data(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    call = bind(wrapped, args, kwargs)
+    prompt = call.arguments["prompt"]
+    if not isinstance(prompt, list):
+        return wrapped(*args, **kwargs)
+    # Declared by name or collected by **kwargs, depending on the release.
+    media = {**call.arguments, **call.arguments.get("kwargs", {})}
+    _refuse_other_media(video=media.get("video_grid_thw"), audio=media.get("audio_feature_lens"))
+    grids = media.get("img_grid_thw")
+    request = PretokenizedRequest(prompt, _vision_tokens(processor), image_count=len(_grid_rows(grids)))
+    scope = _Scope(processor, request)
+    token = _scope.set(scope)
+    try:
+        result = wrapped(*args, **kwargs)
+    finally:
+        _scope.reset(token)
+    _last_look(scope, result, grids)
+    return result
+
+
+def _open(processor: Any, prompt: list[int], images: Sequence[Any]) -> _Scope:
+    preprocessed = [image for image in images if isinstance(image, dict)]
+    if preprocessed and len(preprocessed) != len(images):
+        raise ValueError(
+            f"image_data mixes {len(preprocessed)} preprocessed item(s) (dict) with "
+            f"{len(images) - len(preprocessed)} raw image(s); with input_ids, send one kind"
+        )
+    request = PretokenizedRequest(
+        prompt,
+        _vision_tokens(processor),
+        image_count=None if preprocessed else len(images),
+        expanded_only=bool(preprocessed),
+    )
+    return _Scope(processor, request)
+
+
+def _refuse_other_media(**media: Any) -> None:
+    for modality, data in media.items():
+        if data is not None and any(item is not None for item in _as_list(data)):
+            raise ValueError(
+                f"{modality} data with input_ids: deepeyes-patch serves images only in "
+                f"pre-tokenized requests. Send the prompt as text"
+            )
+
+
+# --- inside a scope -----------------------------------------------------------------------------------
+
+
+def _load_mm_data(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    scope = _scope.get()
+    if scope is None:
+        return wrapped(*args, **kwargs)
+    call = bind(wrapped, args, kwargs)
+    # As many placeholders as there are images, nothing else: the text would be thrown away.
+    images = len(call.arguments.get("image_data") or [])
+    call.arguments["prompt"] = processor.mm_tokens.image_token * images
+    if inspect.iscoroutinefunction(wrapped):
+        return _loaded_later(wrapped(*call.args, **call.kwargs), scope)
+    try:
+        return _noted(wrapped(*call.args, **call.kwargs), scope)
+    except RuntimeError as error:
+        raise ValueError(_undecodable(error)) from error
+
+
+async def _loaded_later(loading: Awaitable[Any], scope: _Scope) -> Any:
+    try:
+        return _noted(await loading, scope)
+    except RuntimeError as error:
+        raise ValueError(_undecodable(error)) from error
+
+
+def _noted(base_output: Any, scope: _Scope) -> Any:
+    setattr(base_output, _NOTE, scope)
+    return base_output
+
+
+def _undecodable(error: Exception) -> str:
+    # Data URLs and raw bytes are part of upstream's message; an image can be megabytes long.
+    text = str(error)
+    return f"an image could not be loaded: {text if len(text) <= 500 else text[:200] + ' ... ' + text[-200:]}"
+
+
+def _process_and_combine_mm_data(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    base_output = bind(wrapped, args, kwargs).arguments["base_output"]
+    scope = getattr(base_output, _NOTE, None) or _scope.get()
+    if scope is None:
+        return wrapped(*args, **kwargs)
+    token = _scope.set(scope)
+    try:
+        if not scope.request.expanded_only:
+            return wrapped(*args, **kwargs)
+        grids = _preprocessed_grids(base_output.images)
+        resolution = scope.resolve(grids)
+        items, input_ids, ret = wrapped(*args, **kwargs)
+        if ret is None:
+            # To 0.5.12.post1 the grids of preprocessed items reach get_rope_index only through here;
+            # without them the images get text positions.
+            ret = SimpleNamespace(image_grid_thw=torch.tensor(grids))
+        return items, input_ids.new_tensor(resolution.ids), ret
+    finally:
+        _scope.reset(token)
+
+
+def _process_and_collect_mm_items(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    scope = _scope.get()
+    items, input_ids, ret = wrapped(*args, **kwargs)
+    if scope is None:
+        return items, input_ids, ret
+    resolution = scope.resolve(ret["image_grid_thw"])
+    return items, input_ids.new_tensor(resolution.ids), ret
+
+
+def _get_mm_items_offset(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    scope = _scope.get()
+    if scope is None or scope.resolution is None:
+        return wrapped(*args, **kwargs)
+    call = bind(wrapped, args, kwargs)
+    call.arguments["input_ids"] = torch.tensor(scope.resolution.ids)
+    return wrapped(*call.args, **call.kwargs)
+
+
+def _build_input_ids(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    scope = _scope.get()
+    if scope is None:
+        return wrapped(*args, **kwargs)
+    call = bind(wrapped, args, kwargs)
+    scope.resolve(call.arguments["img_grid_thw"])
+    call.arguments["prompt"] = scope.request.collapsed()
+    return wrapped(*call.args, **call.kwargs)
+
+
+def _get_rope_index(
+    wrapped: Callable[..., Any], rope: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Upstream reads the token after each ``vision_start``, also where that is the last one."""
+    if _scope.get() is None:
+        return wrapped(*args, **kwargs)
+    call = bind(wrapped, args, kwargs)
+    ids = call.arguments["input_ids"]
+    start = call.arguments["vision_start_token_id"]
+    if int(ids[0, -1]) != start:
+        return wrapped(*args, **kwargs)
+    # One text token more moves neither what stands before it nor the delta.
+    call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
+    positions, delta = wrapped(*call.args, **call.kwargs)
+    return positions[..., :-1], delta
+
+
+_WRAPPERS: dict[str, wrapping.Wrapper] = {
+    "process_mm_data_async": _process_mm_data_async,
+    "get_mm_data": _get_mm_data,
+    "load_mm_data": _load_mm_data,
+    "fast_load_mm_data": _load_mm_data,
+    "legacy_load_mm_data": _load_mm_data,
+    "process_and_combine_mm_data": _process_and_combine_mm_data,
+    "_process_and_collect_mm_items": _process_and_collect_mm_items,
+    "get_mm_items_offset": _get_mm_items_offset,
+    "build_input_ids": _build_input_ids,
+}
+
+
+# --- the last look ------------------------------------------------------------------------------------
+
+
+def _last_look(scope: _Scope, result: Any, grids: Any = None) -> None:
+    """Refuse a result that does not follow from the caller's ids, whichever path produced it.
+
+    The grids come from the items that will be served, not from what the inner seams noted, so a path
+    that no wrapper covers is found out too. Linear in the number of ids, in C loops.
+
+    Raises
+    ------
+    ValueError
+        Ids, padded ids, offsets or positions differ from what the ids and grids demand.
+    """
+    items = list(_field(result, "mm_items") or [])
+    if grids is None:
+        grids = [row for item in items for row in _grid_rows(getattr(item, "image_grid_thw", None))]
+    expected = scope.check(grids)
+    offsets = [tuple(pair) for item in items for pair in item.offsets]
+    padded = _field(result, "padded_input_ids")
+    _demand("input_ids", _field(result, "input_ids") == expected.ids)
+    _demand("image offsets", offsets == expected.offsets)
+    if padded is not None:
+        _demand("padded_input_ids", _outside(padded, expected) == _outside(expected.ids, expected))
+    _demand("M-RoPE positions", _positions_follow(_field(result, "mrope_positions"), expected, scope))
+
+
+def _field(result: Any, name: str) -> Any:
+    """A part of the processor's result, which is a dict to 0.5.9 and a typed object since."""
+    return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
+
+
+def _demand(what: str, right: bool) -> None:
+    if not right:
+        raise ValueError(
+            f"deepeyes-patch refuses this request: the {what} that SGLang {compat.sglang_version()} "
+            f"made for it do not follow from its input_ids. The request took a path through SGLang's "
+            f"processor that deepeyes-patch does not cover; please report it"
+        )
+
+
+def _outside(ids: Sequence[int], expected: Resolution) -> list[Any]:
+    """The total length, and everything between the images."""
+    pieces: list[Any] = [len(ids)]
+    position = 0
+    for first, last in expected.offsets:
+        pieces.append(ids[position:first])
+        position = last + 1
+    pieces.append(ids[position:])
+    return pieces
+
+
+def _positions_follow(positions: Any, expected: Resolution, scope: _Scope) -> bool:
+    """Whether there is a (t, h, w) position for each id, and each image spans its own grid."""
+    if positions is None or tuple(positions.shape) != (3, len(expected.ids)):
+        return False
+    merge = scope.spatial_merge_size
+    firsts = torch.tensor([first for first, _ in expected.offsets], dtype=torch.long)
+    lasts = torch.tensor([last for _, last in expected.offsets], dtype=torch.long)
+    extents: list[list[int]] = (positions[1:, lasts] - positions[1:, firsts]).T.tolist()
+    return extents == [[h // merge - 1, w // merge - 1] for _, h, w in expected.grids]
+
+
+# --- reading what upstream holds ----------------------------------------------------------------------
+
+
+def vision_tokens(processor: Any) -> VisionTokens | None:
+    """The token ids of a processor whose outermost method is ours; ``None`` for any other."""
+    outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
+    while outermost is not None and not isinstance(outermost, wrapping.SeamWrapper):
+        outermost = getattr(outermost, "__wrapped__", None)
+    return None if outermost is None else _vision_tokens(processor)
+
+
+def _vision_tokens(processor: Any) -> VisionTokens:
+    ids = {
+        "image": processor.mm_tokens.image_token_id,
+        "vision_start": processor.vision_start_token_id,
+        "vision_end": processor.vision_end_token_id,
+    }
+    for name, token in ids.items():
+        if not isinstance(token, int):
+            raise TypeError(f"its {name} token id is {token!r}")
+    foreign = {
+        modality: token
+        for modality in ("video", "audio")
+        if isinstance(token := getattr(processor.mm_tokens, f"{modality}_token_id", None), int)
+    }
+    return VisionTokens(**ids, foreign=foreign)
+
+
+def _preprocessed_grids(images: Iterable[Any]) -> list[GridTHW]:
+    grids: list[GridTHW] = []
+    for index, image in enumerate(images):
+        rows = _grid_rows(image.get("image_grid_thw"))
+        if not rows:
+            raise ValueError(
+                f"preprocessed item {index} of image_data holds no image_grid_thw, so the M-RoPE "
+                f"positions of its image are unknown; its keys are {sorted(map(str, image))}"
+            )
+        grids += rows
+    return grids
+
+
+def _grid_rows(grids: Any) -> list[GridTHW]:
+    """(t, h, w) rows from a tensor, an array or nested lists of shape [N, 3] or [3]."""
+    if grids is None or len(grids) == 0:
+        return []
+    if isinstance(grids, list) and isinstance(grids[0], torch.Tensor):
+        grids = torch.stack(grids)
+    rows = torch.as_tensor(grids).reshape(-1, 3).tolist()
+    return [(int(t), int(h), int(w)) for t, h, w in rows]
+
+
+def _pixel_bounds(processor: Any) -> str:
+    """The pixel bounds that the server's image processor really works with."""
+    image_processor = getattr(processor._processor, "image_processor", None)
+    size = getattr(image_processor, "size", None) or {}
+    bounds = {
+        "min_pixels": getattr(image_processor, "min_pixels", None) or size.get("shortest_edge"),
+        "max_pixels": getattr(image_processor, "max_pixels", None) or size.get("longest_edge"),
+    }
+    # --mm-process-config, which SGLang hands to the image processor with every call
+    bounds.update(getattr(processor, "image_config", None) or {})
+    return ", ".join(f"{name} {value}" for name, value in bounds.items())
+
+
+def _as_list(data: Any) -> Sequence[Any]:
+    return data if isinstance(data, (list, tuple)) or hasattr(data, "shape") else [data]

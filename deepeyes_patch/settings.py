@@ -1,0 +1,78 @@
+"""The environment variables, and what they switch on.
+
+``DEEPEYES_PATCH``
+    ``1``, ``true``, ``on``, ``all``: every repair. ``processor``, ``mrope`` or a comma list of them:
+    those. ``0``, ``false``, ``off``, blanks: none. Unset or empty: the next variable decides.
+``RELAX_DEEPEYES_QWEN_VL_PATCH``
+    ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
+    unchanged. ``0``, ``false``, ``off``, unset or empty: none.
+
+Case and surrounding blanks do not matter. Both are read once, when the interpreter starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deepeyes_patch import OFF_VALUES
+from deepeyes_patch.errors import SettingsError
+
+SWITCH = "DEEPEYES_PATCH"
+RELAX_SWITCH = "RELAX_DEEPEYES_QWEN_VL_PATCH"
+REPAIRS = ("processor", "mrope")
+
+_ON = frozenset({"1", "true", "on"})
+_ALL = _ON | {"all"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which repairs are wanted, and which variable says so (``None``: no variable is set)."""
+
+    repairs: frozenset[str]
+    source: str | None
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Parse the two variables.
+
+    Raises
+    ------
+    SettingsError
+        A value is not one of those above; the message names the variable, the value and the valid
+        ones.
+    """
+    # Blanks alone count as set, here as in the .pth line.
+    if value := environ.get(SWITCH):
+        return Settings(_repairs(value.strip().lower(), value), SWITCH)
+    if value := environ.get(RELAX_SWITCH):
+        return Settings(_relax_repairs(value.strip().lower(), value), RELAX_SWITCH)
+    return Settings(frozenset(), None)
+
+
+def _repairs(value: str, original: str) -> frozenset[str]:
+    if value in OFF_VALUES:
+        return frozenset()
+    if value in _ALL:
+        return frozenset(REPAIRS)
+    names = {name.strip() for name in value.split(",")}
+    unknown = sorted(names.difference(REPAIRS))
+    if unknown:
+        raise SettingsError(
+            f"{SWITCH}={original!r} is not understood: {', '.join(map(repr, unknown))} is neither a "
+            f"repair nor a switch. Valid: 1, true, on or all; a comma list of "
+            f"{', '.join(REPAIRS)}; 0, false, off or empty to switch the package off."
+        )
+    return frozenset(names)
+
+
+def _relax_repairs(value: str, original: str) -> frozenset[str]:
+    if value in OFF_VALUES:
+        return frozenset()
+    if value in _ON:
+        return frozenset({"processor"})
+    raise SettingsError(
+        f"{RELAX_SWITCH}={original!r} is not understood. Valid: 1, true or on; 0, false, off or "
+        f"empty. {SWITCH} selects repairs by name."
+    )
