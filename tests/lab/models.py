@@ -1,0 +1,420 @@
+"""Tiny seeded Qwen checkpoints, laid out like the real ones on the hub.
+
+``ensure("qwen3_vl")`` gives a folder that every release of the lab loads. Weights are written by
+name and shape, not by some version's model class, so the same bytes serve all releases. The cache
+is keyed by the recipe, which is this module and `vocabularies`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tests.lab import vocabularies
+from tests.lab.environments import COMPLETE, cache, locked
+from tests.lab.vocabularies import Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+
+Kind = Literal["qwen3_vl", "qwen2_5_vl"]
+KINDS: tuple[Kind, ...] = ("qwen3_vl", "qwen2_5_vl")
+# Without a vision tower, to show that such a model is left alone.
+TextKind = Literal["qwen3"]
+
+SEED = 20240229
+CONTEXT = 32768
+PEAKED = 1.6  # enlarges queries and keys, each
+
+# What the processors and the model must know of the vision tower. ``factor`` pixels of a side make
+# one token.
+PATCH_SIZE = {"qwen3_vl": 16, "qwen2_5_vl": 14}
+MERGE_SIZE = 2
+
+_CHAT_TEMPLATE = (
+    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}"
+    "{%- if message.content is string %}{{- message.content }}"
+    "{%- else %}{%- for part in message.content %}"
+    "{%- if part.type == 'image' or 'image' in part or 'image_url' in part %}"
+    "{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{%- elif part.type == 'video' or 'video' in part %}"
+    "{{- '<|vision_start|><|video_pad|><|vision_end|>' }}"
+    "{%- elif 'text' in part %}{{- part.text }}{%- endif %}{%- endfor %}{%- endif %}"
+    "{{- '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
+
+
+def ensure(kind: Kind | TextKind, vocabulary: Literal["tiny", "qwen"] = "tiny") -> Path:
+    """The folder of a tiny checkpoint, built on the first call.
+
+    ``vocabulary="qwen"`` is the real one (image token 151655), for tests where real ids matter.
+    """
+    folder = cache() / "models" / f"{kind}-{vocabulary}-{_recipe()}"
+    if (folder / COMPLETE).exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(folder.name + ".lock")):
+        if not (folder / COMPLETE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            building = Path(tempfile.mkdtemp(dir=folder.parent))
+            words = vocabularies.tiny() if vocabulary == "tiny" else vocabularies.qwen()
+            _write(kind, words, building)
+            (building / COMPLETE).touch()
+            building.chmod(0o755)
+            os.rename(building, folder)
+    return folder
+
+
+def config(kind: Kind | TextKind, words: Vocabulary) -> dict[str, Any]:
+    """``config.json``, in the spelling of the real repositories (rope_scaling, rope_theta)."""
+    if kind == "qwen3":
+        return _qwen3_config(words)
+    return _qwen3_vl_config(words) if kind == "qwen3_vl" else _qwen2_5_vl_config(words)
+
+
+def _recipe() -> str:
+    sources = [Path(__file__), Path(vocabularies.__file__)]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+
+
+def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    description = config(kind, words)
+    words.write(folder)
+    files = {
+        "config.json": description,
+        "tokenizer_config.json": _tokenizer_config(words),
+        "chat_template.json": {"chat_template": _CHAT_TEMPLATE},
+        "generation_config.json": {
+            "bos_token_id": words.id_of("<|endoftext|>"),
+            "pad_token_id": words.id_of("<|endoftext|>"),
+            "eos_token_id": [words.id_of("<|im_end|>"), words.id_of("<|endoftext|>")],
+            "do_sample": True,
+            "temperature": 0.7,
+            "top_k": 20,
+            "top_p": 0.8,
+        },
+        **({} if kind == "qwen3" else _preprocessor_configs(kind)),
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False))
+    if kind == "qwen3":
+        shapes = _decoder_shapes(description, "model", description["head_dim"], qwen3=True)
+    elif kind == "qwen3_vl":
+        shapes = _qwen3_vl_shapes(description)
+    else:
+        shapes = _qwen2_5_vl_shapes(description)
+    save_file(_weights(shapes), folder / "model.safetensors", {"format": "pt"})
+
+
+def _tokenizer_config(words: Vocabulary) -> dict[str, Any]:
+    return {
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "added_tokens_decoder": {str(i): token for i, token in words.added_tokens().items()},
+        "additional_special_tokens": list(vocabularies.SPECIAL_TOKENS[1:]),
+        "bos_token": None,
+        "chat_template": _CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "<|im_end|>",
+        "errors": "replace",
+        "model_max_length": CONTEXT,
+        "pad_token": "<|endoftext|>",
+        "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer",
+        "unk_token": None,
+    }
+
+
+def _preprocessor_configs(kind: Kind) -> dict[str, dict[str, Any]]:
+    """The real bounds and normalisation: sizes decide how many tokens an image has."""
+    patches = {"patch_size": PATCH_SIZE[kind], "temporal_patch_size": 2, "merge_size": MERGE_SIZE}
+    if kind == "qwen2_5_vl":
+        image = {
+            "min_pixels": 3136,
+            "max_pixels": 12845056,
+            **patches,
+            "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_std": [0.26862954, 0.26130258, 0.27577711],
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "processor_class": "Qwen2_5_VLProcessor",
+        }
+        # As in the real repository, videos are read with the image's file.
+        return {"preprocessor_config.json": image}
+    shared = {
+        **patches,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "processor_class": "Qwen3VLProcessor",
+    }
+    return {
+        "preprocessor_config.json": {
+            "size": {"longest_edge": 16777216, "shortest_edge": 65536},
+            **shared,
+            "image_processor_type": "Qwen2VLImageProcessorFast",
+        },
+        "video_preprocessor_config.json": {
+            "size": {"longest_edge": 25165824, "shortest_edge": 4096},
+            **shared,
+            "video_processor_type": "Qwen3VLVideoProcessor",
+        },
+    }
+
+
+def _token_ids(words: Vocabulary) -> dict[str, int]:
+    return {
+        "image_token_id": words.id_of("<|image_pad|>"),
+        "video_token_id": words.id_of("<|video_pad|>"),
+        "vision_start_token_id": words.id_of("<|vision_start|>"),
+        "vision_end_token_id": words.id_of("<|vision_end|>"),
+    }
+
+
+def _text(words: Vocabulary) -> dict[str, Any]:
+    return {
+        "attention_dropout": 0.0,
+        "bos_token_id": words.id_of("<|endoftext|>"),
+        "eos_token_id": words.id_of("<|im_end|>"),
+        "hidden_act": "silu",
+        "initializer_range": 0.02,
+        "intermediate_size": 256,
+        "max_position_embeddings": CONTEXT,
+        "num_hidden_layers": 2,
+        "rms_norm_eps": 1e-06,
+        "use_cache": True,
+        "vocab_size": words.padded_size(),
+    }
+
+
+def _qwen3_vl_config(words: Vocabulary) -> dict[str, Any]:
+    text = {
+        **_text(words),
+        "attention_bias": False,
+        "dtype": "bfloat16",
+        "head_dim": 128,
+        "hidden_size": 128,
+        "model_type": "qwen3_vl_text",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rope_scaling": {
+            "mrope_interleaved": True,
+            "mrope_section": [24, 20, 20],
+            "rope_type": "default",
+        },
+        "rope_theta": 5000000,
+    }
+    vision = {
+        "deepstack_visual_indexes": [1, 2, 3],
+        "depth": 4,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_size": 64,
+        "in_channels": 3,
+        "initializer_range": 0.02,
+        "intermediate_size": 128,
+        "model_type": "qwen3_vl",
+        "num_heads": 4,
+        "num_position_embeddings": 2304,
+        "out_hidden_size": text["hidden_size"],
+        "patch_size": PATCH_SIZE["qwen3_vl"],
+        "spatial_merge_size": MERGE_SIZE,
+        "temporal_patch_size": 2,
+    }
+    return {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "model_type": "qwen3_vl",
+        **_token_ids(words),
+        "text_config": text,
+        "tie_word_embeddings": False,
+        "transformers_version": "4.57.0",
+        "vision_config": vision,
+    }
+
+
+def _qwen3_config(words: Vocabulary) -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        **_text(words),
+        "attention_bias": False,
+        "head_dim": 128,
+        "hidden_size": 128,
+        "max_window_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.0",
+        "use_sliding_window": False,
+    }
+
+
+def _qwen2_5_vl_config(words: Vocabulary) -> dict[str, Any]:
+    text = {
+        **_text(words),
+        "hidden_size": 256,  # two heads of 128: this family has no head_dim of its own
+        "max_window_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "rope_scaling": {"mrope_section": [16, 24, 24], "type": "mrope"},
+        "rope_theta": 1000000.0,
+        "sliding_window": 32768,
+        "use_sliding_window": False,
+    }
+    vision = {
+        "depth": 4,
+        "fullatt_block_indexes": [1, 3],
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "in_chans": 3,
+        "intermediate_size": 128,
+        "num_heads": 4,
+        "out_hidden_size": text["hidden_size"],
+        "patch_size": PATCH_SIZE["qwen2_5_vl"],
+        "spatial_merge_size": MERGE_SIZE,
+        "spatial_patch_size": PATCH_SIZE["qwen2_5_vl"],
+        "temporal_patch_size": 2,
+        "tokens_per_second": 2,
+        "window_size": 112,
+    }
+    return {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "model_type": "qwen2_5_vl",
+        **_token_ids(words),
+        "vision_token_id": words.id_of("<|vision_pad|>"),
+        **text,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "transformers_version": "4.41.2",
+        "vision_config": vision,
+    }
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def _linear(name: str, inputs: int, outputs: int, bias: bool) -> Shapes:
+    shapes: Shapes = {f"{name}.weight": (outputs, inputs)}
+    return {**shapes, f"{name}.bias": (outputs,)} if bias else shapes
+
+
+def _decoder_shapes(text: dict[str, Any], prefix: str, head_dim: int, qwen3: bool) -> Shapes:
+    hidden, inner = text["hidden_size"], text["intermediate_size"]
+    queries = text["num_attention_heads"] * head_dim
+    keys = text["num_key_value_heads"] * head_dim
+    shapes: Shapes = {
+        f"{prefix}.embed_tokens.weight": (text["vocab_size"], hidden),
+        f"{prefix}.norm.weight": (hidden,),
+        "lm_head.weight": (text["vocab_size"], hidden),
+    }
+    for number in range(text["num_hidden_layers"]):
+        layer = f"{prefix}.layers.{number}"
+        shapes |= {
+            f"{layer}.input_layernorm.weight": (hidden,),
+            f"{layer}.post_attention_layernorm.weight": (hidden,),
+            **_linear(f"{layer}.self_attn.q_proj", hidden, queries, bias=not qwen3),
+            **_linear(f"{layer}.self_attn.k_proj", hidden, keys, bias=not qwen3),
+            **_linear(f"{layer}.self_attn.v_proj", hidden, keys, bias=not qwen3),
+            **_linear(f"{layer}.self_attn.o_proj", queries, hidden, bias=False),
+            **_linear(f"{layer}.mlp.gate_proj", hidden, inner, bias=False),
+            **_linear(f"{layer}.mlp.up_proj", hidden, inner, bias=False),
+            **_linear(f"{layer}.mlp.down_proj", inner, hidden, bias=False),
+        }
+        if qwen3:
+            shapes[f"{layer}.self_attn.q_norm.weight"] = (head_dim,)
+            shapes[f"{layer}.self_attn.k_norm.weight"] = (head_dim,)
+    return shapes
+
+
+def _qwen3_vl_shapes(description: dict[str, Any]) -> Shapes:
+    text, vision = description["text_config"], description["vision_config"]
+    hidden, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
+    merged = hidden * MERGE_SIZE**2
+    tower = "model.visual"
+    shapes: Shapes = {
+        f"{tower}.patch_embed.proj.weight": (hidden, 3, 2, patch, patch),
+        f"{tower}.patch_embed.proj.bias": (hidden,),
+        f"{tower}.pos_embed.weight": (vision["num_position_embeddings"], hidden),
+    }
+    for number in range(vision["depth"]):
+        block = f"{tower}.blocks.{number}"
+        for norm in ("norm1", "norm2"):
+            shapes |= {f"{block}.{norm}.weight": (hidden,), f"{block}.{norm}.bias": (hidden,)}
+        shapes |= _linear(f"{block}.attn.qkv", hidden, 3 * hidden, bias=True)
+        shapes |= _linear(f"{block}.attn.proj", hidden, hidden, bias=True)
+        shapes |= _linear(f"{block}.mlp.linear_fc1", hidden, inner, bias=True)
+        shapes |= _linear(f"{block}.mlp.linear_fc2", inner, hidden, bias=True)
+    # The last merger norms patches, the deepstack ones norm what is already merged.
+    mergers = {f"{tower}.merger": hidden}
+    for number in range(len(vision["deepstack_visual_indexes"])):
+        mergers[f"{tower}.deepstack_merger_list.{number}"] = merged
+    for merger, normed in mergers.items():
+        shapes |= {f"{merger}.norm.weight": (normed,), f"{merger}.norm.bias": (normed,)}
+        shapes |= _linear(f"{merger}.linear_fc1", merged, merged, bias=True)
+        shapes |= _linear(f"{merger}.linear_fc2", merged, text["hidden_size"], bias=True)
+    decoder = _decoder_shapes(text, "model.language_model", text["head_dim"], qwen3=True)
+    return {**shapes, **decoder}
+
+
+def _qwen2_5_vl_shapes(description: dict[str, Any]) -> Shapes:
+    vision = description["vision_config"]
+    hidden, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
+    merged = hidden * MERGE_SIZE**2
+    shapes: Shapes = {"visual.patch_embed.proj.weight": (hidden, 3, 2, patch, patch)}
+    for number in range(vision["depth"]):
+        block = f"visual.blocks.{number}"
+        shapes |= {f"{block}.norm1.weight": (hidden,), f"{block}.norm2.weight": (hidden,)}
+        shapes |= _linear(f"{block}.attn.qkv", hidden, 3 * hidden, bias=True)
+        shapes |= _linear(f"{block}.attn.proj", hidden, hidden, bias=True)
+        shapes |= _linear(f"{block}.mlp.gate_proj", hidden, inner, bias=True)
+        shapes |= _linear(f"{block}.mlp.up_proj", hidden, inner, bias=True)
+        shapes |= _linear(f"{block}.mlp.down_proj", inner, hidden, bias=True)
+    shapes["visual.merger.ln_q.weight"] = (hidden,)
+    shapes |= _linear("visual.merger.mlp.0", merged, merged, bias=True)
+    shapes |= _linear("visual.merger.mlp.2", merged, vision["out_hidden_size"], bias=True)
+    head_dim = description["hidden_size"] // description["num_attention_heads"]
+    return {**shapes, **_decoder_shapes(description, "model", head_dim, qwen3=False)}
+
+
+def _weights(shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Seeded bf16 weights, scaled so that positions show in the log-probs.
+
+    With the usual deviation of 0.02 attention is almost uniform, and then a wrong position changes
+    nothing. So queries and keys are enlarged until attention is peaked, and what attention finds
+    outweighs the token's own embedding. The head is small because logits are bf16: below 1 their
+    steps stay under 0.004, far less than what a wrong position does.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(SEED)
+
+    def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        noise = torch.randn(shape, generator=generator)
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            return PEAKED * (1 + 0.05 * noise)
+        if len(shape) == 1:
+            return 0.05 * noise if name.endswith("bias") else 1 + 0.05 * noise
+        if name.endswith("embed_tokens.weight"):
+            return 0.25 * noise
+        if name.endswith("pos_embed.weight"):
+            return noise
+        gain = 1.0
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            gain = PEAKED
+        elif name.endswith("o_proj.weight"):
+            gain = 2.0
+        elif name == "lm_head.weight":
+            gain = 0.12
+        return gain * noise / math.sqrt(math.prod(shape[1:]))
+
+    return {name: draw(name, shape).to(torch.bfloat16) for name, shape in shapes.items()}

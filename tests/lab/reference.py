@@ -1,0 +1,156 @@
+"""What the installed ``transformers`` makes of a prompt: the expected values of the tests.
+
+Nothing here imports SGLang. Every function takes the model's folder; what it loads from there is
+kept for the process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A prompt as the model sees it.
+
+    ``input_ids`` [T]; ``grids`` int64 [images, 3] (t, h, w in patches); ``pixel_values`` float32
+    [patches, channels * temporal * patch * patch]. The last two are None without images.
+    """
+
+    input_ids: list[int]
+    grids: torch.Tensor | None
+    pixel_values: torch.Tensor | None
+
+
+@cache
+def processor(folder: Path) -> Any:
+    from transformers import AutoProcessor
+
+    return AutoProcessor.from_pretrained(folder)
+
+
+@cache
+def model(folder: Path) -> Any:
+    """The model in bf16 on the CPU, with sdpa attention."""
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.bfloat16).eval()
+
+
+def expand(folder: Path, text: str, images: Sequence[Image] = ()) -> Expanded:
+    """Text with one ``<|image_pad|>`` per image to ids with one per image token."""
+    done = processor(folder)(text=[text], images=list(images) or None, return_tensors="pt")
+    return Expanded(
+        input_ids=done["input_ids"][0].tolist(),
+        grids=done.get("image_grid_thw"),
+        pixel_values=done.get("pixel_values"),
+    )
+
+
+def positions(
+    folder: Path,
+    input_ids: Sequence[int],
+    grids: torch.Tensor | None = None,
+    video_grids: torch.Tensor | None = None,
+    **more: Any,
+) -> tuple[torch.Tensor, int]:
+    """M-RoPE positions int64 [3, T] (t, h, w) and the delta for what is generated after them."""
+    import torch
+
+    core = model(folder).model
+    ids = torch.tensor([list(input_ids)])
+    if grids is None and video_grids is None:
+        return torch.arange(ids.shape[1]).expand(3, -1).clone(), 0
+    if "mm_token_type_ids" in inspect.signature(core.get_rope_index).parameters:
+        # transformers 5 reads the modality of each token from here and not from the ids.
+        config = model(folder).config
+        kinds = (ids == config.image_token_id).int() + 2 * (ids == config.video_token_id).int()
+        more["mm_token_type_ids"] = kinds
+    found, delta = core.get_rope_index(
+        input_ids=ids, image_grid_thw=grids, video_grid_thw=video_grids, **more
+    )
+    return found[:, 0].long(), int(delta.flatten()[0])
+
+
+def logprobs(
+    folder: Path,
+    input_ids: Sequence[int],
+    grids: torch.Tensor | None,
+    pixel_values: torch.Tensor | None,
+    continuation: Sequence[int],
+) -> torch.Tensor:
+    """Log-probs float32 [N] that the model gives to ``continuation`` [N] after the prompt."""
+    return scores(folder, input_ids, grids, pixel_values, continuation)[0]
+
+
+def scores(
+    folder: Path,
+    input_ids: Sequence[int],
+    grids: torch.Tensor | None,
+    pixel_values: torch.Tensor | None,
+    continuation: Sequence[int],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`logprobs`, and how far each is below that of the most probable token there, float32 [N] both.
+
+    The second is zero for greedy decoding, and no more than the noise where two tokens tie.
+    """
+    ids = [*input_ids, *continuation]
+    rows = _log_softmax(folder, ids, grids, pixel_values)[len(input_ids) - 1 : -1]
+    import torch
+
+    found = rows.gather(1, torch.tensor(list(continuation))[:, None])[:, 0]
+    return found, rows.max(dim=1).values - found
+
+
+def greedy(
+    folder: Path,
+    input_ids: Sequence[int],
+    grids: torch.Tensor | None,
+    pixel_values: torch.Tensor | None,
+    steps: int,
+) -> tuple[list[int], torch.Tensor]:
+    """The ``steps`` most probable tokens, one after the other, and their log-probs [steps].
+
+    The whole sequence is run anew at each step: no cache and no position delta that could be
+    wrong in the same way as what is tested.
+    """
+    ids, scores = list(input_ids), []
+    for _ in range(steps):
+        best = _log_softmax(folder, ids, grids, pixel_values)[-1].max(dim=0)
+        ids.append(int(best.indices))
+        scores.append(best.values)
+    import torch
+
+    return ids[len(input_ids) :], torch.stack(scores)
+
+
+def _log_softmax(
+    folder: Path,
+    ids: Sequence[int],
+    grids: torch.Tensor | None,
+    pixel_values: torch.Tensor | None,
+) -> torch.Tensor:
+    """float32 [T, vocabulary]."""
+    import torch
+
+    where, _ = positions(folder, ids, grids)
+    media = {} if grids is None else {"image_grid_thw": grids, "pixel_values": pixel_values}
+    with torch.inference_mode():
+        out = model(folder)(
+            input_ids=torch.tensor([list(ids)]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            position_ids=where[:, None],
+            use_cache=False,
+            **media,
+        )
+    return out.logits[0].float().log_softmax(dim=-1)

@@ -1,0 +1,60 @@
+"""The SGLang releases that the lab can install: one line each.
+
+To add a release, add its line (its METADATA names the pins) and run
+``python3 tests/lab/environments.py VERSION``. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Release:
+    """One SGLang release and what it takes to run it on a CPU.
+
+    ``pins`` are the packages of its overlay beside SGLang and transformers. All are installed
+    without dependencies: what they need beyond this is in the base.
+    ``server_args`` are fields of SGLang's ``ServerArgs`` that this release needs beside those that
+    every release gets; as fields, so that the processor harness and the server agree.
+    """
+
+    version: str
+    transformers: str
+    pins: tuple[str, ...] = ()
+    server_args: Mapping[str, Any] = field(default_factory=dict)
+    notes: str = ""
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        return (f"sglang=={self.version}", f"transformers=={self.transformers}", *self.pins)
+
+
+# What a generation of transformers needs of its closest relatives.
+_HF4 = ("tokenizers==0.22.2", "huggingface_hub==0.36.0")
+_HF5 = ("tokenizers==0.22.2", "huggingface_hub==1.33.0")
+_HF5_19 = ("tokenizers==0.23.2",)  # from 5.19.0 on the base's huggingface_hub serves
+
+_TVM = "apache-tvm-ffi==0.1.11"
+
+# Without these, releases of the 0.5.3 era pick a CUDA attention for the vision tower, read float16
+# weights that the CPU cannot multiply, and send images to a CUDA device.
+_EARLY = MappingProxyType(
+    {
+        "mm_attention_backend": "sdpa",
+        "dtype": "bfloat16",
+        "disable_fast_image_processor": True,
+    }
+)
+
+_ROWS = (
+    Release("0.5.3", "4.57.0", (*_HF4, "torchao==0.9.0"), _EARLY, "mrope is not interleaved"),
+    Release("0.5.12.post1", "5.6.0", (*_HF5, "apache-tvm-ffi==0.1.9"), notes="loads synchronously"),
+    Release("0.5.19", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="pool of processors"),
+    Release("0.5.23", "5.19.0", (*_HF5_19, _TVM, "xgrammar==0.2.7"), notes="artifact path"),
+)
+
+RELEASES: dict[str, Release] = {row.version: row for row in _ROWS}

@@ -1,0 +1,223 @@
+"""Starts real SGLang servers on the CPU, and makes sure that none outlives its test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import flags
+
+START_SECONDS = 420  # four processes import SGLang on two cores; a dead server is noticed at once
+STOP_SECONDS = 10
+TAIL = 6000  # characters of the log that an error message shows
+
+
+class ServerFailed(RuntimeError):
+    """The server died or was not healthy in time; the message ends with its log."""
+
+
+@dataclass
+class Server:
+    """A running server. ``process`` leads a session of its own."""
+
+    url: str
+    log_path: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+
+@contextlib.contextmanager
+def serve(
+    model_dir: Path,
+    *,
+    env: Mapping[str, str | None] | None = None,
+    args: Sequence[str] = (),
+    log_path: Path | None = None,
+    start_seconds: float = START_SECONDS,
+    python: Path | None = None,
+) -> Iterator[Server]:
+    """A healthy server of the running environment's release, stopped at the end.
+
+    ``env`` is added to this process's environment (None removes a variable); ``args`` are further
+    command-line flags. The log goes to ``log_path`` or to a temporary file. ``python`` is another
+    environment's interpreter, with the same release.
+    """
+    with _started(model_dir, env, args, log_path, python) as server:
+        deadline = time.monotonic() + start_seconds
+        while not _healthy(server.url):
+            if server.process.poll() is not None:
+                raise ServerFailed(f"the server ended with {server.process.returncode}\n{_tail(server)}")
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"not healthy after {start_seconds:.0f} s\n{_tail(server)}")
+            time.sleep(0.3)
+        yield server
+
+
+def expect_failure(
+    model_dir: Path,
+    *,
+    env: Mapping[str, str | None] | None = None,
+    args: Sequence[str] = (),
+    log_path: Path | None = None,
+    start_seconds: float = START_SECONDS,
+) -> tuple[int, str]:
+    """Start a server that must refuse to; its exit code and its whole log.
+
+    Raises `ServerFailed` if it becomes healthy, or does neither in time.
+    """
+    with _started(model_dir, env, args, log_path) as server:
+        deadline = time.monotonic() + start_seconds
+        while server.process.poll() is None:
+            if _healthy(server.url):
+                raise ServerFailed(f"the server started but should have refused\n{_tail(server)}")
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"still starting after {start_seconds:.0f} s\n{_tail(server)}")
+            time.sleep(0.3)
+        return server.process.returncode, server.log_text()
+
+
+def tensor_parallel(size: int) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment for tensor parallelism on a CPU, where gloo has to serve."""
+    args = ["--tp", str(size), "--disable-custom-all-reduce"]
+    env = {
+        # One core a rank; more ranks than cores share them.
+        "SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(rank % (os.cpu_count() or 1)) for rank in range(size)),
+        # NCCL is turned off where its library cannot be loaded.
+        "SGLANG_NCCL_SO_PATH": "/nowhere/libnccl.so",
+    }
+    return args, env
+
+
+@contextlib.contextmanager
+def _started(
+    model_dir: Path,
+    env: Mapping[str, str | None] | None,
+    args: Sequence[str],
+    log_path: Path | None,
+    python: Path | None = None,
+) -> Iterator[Server]:
+    port = _free_port()
+    with contextlib.ExitStack() as stack:
+        if log_path is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-server-"))
+            log_path = Path(folder) / "server.log"
+        command = [
+            *(str(python or sys.executable), "-m", "sglang.launch_server", "--model-path", str(model_dir)),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            *flags.as_flags(flags.server_args()),
+            *args,
+        ]
+        with log_path.open("wb") as log:
+            # Not a pipe: whoever reads one waits for the last child that holds it.
+            process = subprocess.Popen(
+                command,
+                # `python -m` puts the working folder first on the path: there the checkout's
+                # sources would hide the installed package.
+                cwd=log_path.parent,
+                env=_environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        server = Server(f"http://127.0.0.1:{port}", log_path, process)
+        try:
+            yield server
+        finally:
+            _stop(process)
+
+
+def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str]:
+    merged: dict[str, str | None] = {**os.environ, **flags.ENVIRONMENT, **(changes or {})}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the server and everything it started, including what left its process group."""
+    family = _descendants(process.pid)
+    for how, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+        # The leader may be gone while its group lives on.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        family |= _descendants(process.pid)
+        for pid, started in family:
+            if _start_time(pid) == started:  # the id still names the process we mean
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            process.poll()
+            if not any(_start_time(pid) == started for pid, started in family) and not _group(process.pid):
+                return
+            time.sleep(0.05)
+    raise ServerFailed(f"processes of server {process.pid} survived SIGKILL")
+
+
+def _processes() -> Iterator[tuple[int, int, int, str]]:
+    """(pid, parent, group, start time) of everything that runs; zombies are over."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                # The command, in parentheses, may hold spaces and parentheses itself.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] not in "ZX":
+                    yield int(entry.name), int(fields[1]), int(fields[2]), fields[19]
+
+
+def _descendants(root: int) -> set[tuple[int, str]]:
+    """(pid, start time) of a process and its children's children."""
+    running = list(_processes())
+    found = {root}
+    while more := {pid for pid, parent, *_ in running if parent in found and pid not in found}:
+        found |= more
+    return {(pid, started) for pid, _, _, started in running if pid in found}
+
+
+def _group(leader: int) -> set[int]:
+    return {pid for pid, _, group, _ in _processes() if group == leader}
+
+
+def _start_time(pid: int) -> str | None:
+    return next((started for other, _, _, started in _processes() if other == pid), None)
+
+
+def _free_port() -> int:
+    # Below the ephemeral range, so that no outgoing connection takes it while the server imports,
+    # and with room above: releases derive further ports from it (gRPC: + 10000).
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerFailed("no free port found")
+
+
+def _healthy(url: str) -> bool:
+    # No proxy of this machine stands between us and 127.0.0.1.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _tail(server: Server) -> str:
+    return server.log_text()[-TAIL:]

@@ -1,0 +1,1 @@
+"""Only what SGLang imports; see `vllm`."""
