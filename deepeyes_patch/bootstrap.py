@@ -12,6 +12,11 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
+TYPE_CHECKING = False  # importing `typing` would be a third of what a process pays for us
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from types import ModuleType
+
 # Tells a child that its parent was watching, or had installed, when it started the child.
 _WATCHING = "_DEEPEYES_PATCH_WATCHING"
 _parent_was_watching = _WATCHING in os.environ
@@ -62,42 +67,55 @@ def mark_watching() -> None:
 
 
 class SGLangFinder:
-    """Meta-path finder that finds nothing; it notices ``sglang`` and takes itself away."""
+    """Meta-path finder that lets the others find ``sglang``, and has us installed before it is loaded.
+
+    Nothing may be imported in ``find_spec`` itself: Python holds its global import lock there, and a
+    thread that is halfway through importing what we want (``inspect``, say) needs that lock to go on.
+    """
+
+    def __init__(self) -> None:
+        self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Install on the first look for ``sglang`` or a module below it; always decline the module.
-
-        When installing fails, the module is found after all, with a loader that raises the reason:
-        whoever only asks whether SGLang exists (``importlib.util.find_spec``) gets an answer, and
-        whoever imports it is stopped.
-        """
-        if fullname != "sglang" and not fullname.startswith("sglang."):
+        """Return what the other finders find, with an `_InstallingLoader` around its loader."""
+        if _activated or (fullname != "sglang" and not fullname.startswith("sglang.")):
             return None
+        question = (_thread.get_ident(), fullname)
+        if question in self._asking:  # one of the others asks back, as wrapt's finder does
+            return None
+        self._asking.add(question)
         try:
-            _activate()
-        except Exception as error:  # a broken installation may raise anything
-            if not self._is_found_by_others(fullname, path, target):
-                return None  # no SGLang here: whoever asks is told just that
-            return ModuleSpec(fullname, _RefusingLoader(error), is_package=True)  # type: ignore[arg-type]
-        # Import loops over this very list, here and perhaps on other threads: taking an element out
-        # in place would make them skip the next finder. They keep the old list.
-        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+            spec = self._ask_others(fullname, path, target)
+        finally:
+            self._asking.discard(question)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _InstallingLoader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+    def _ask_others(self, *question: object) -> ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(*question)  # type: ignore[arg-type]
+                if spec is not None:
+                    return spec
         return None
 
-    def _is_found_by_others(self, *sought: object) -> bool:
-        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        return any(finder.find_spec(*sought) is not None for finder in others)  # type: ignore[arg-type]
 
+class _InstallingLoader:
+    """Installs what the environment selects, or raises why it cannot; then the real loader takes over."""
 
-class _RefusingLoader:
-    def __init__(self, error: Exception) -> None:
-        self._error = error
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
 
-    def exec_module(self, module: object) -> None:
-        raise self._error
+    def exec_module(self, module: ModuleType) -> None:
+        _activate()
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
 
 
 _UNLOADABLE = (
@@ -126,6 +144,9 @@ def _activate() -> None:
                 raise errors.DeepEyesPatchError(_UNLOADABLE.format(error=error)) from error
             installer.install(selected.repairs)
         _activated = True
+        # Import loops over this very list on other threads: taking an element out in place would make
+        # them skip the next finder. They keep the old list.
+        sys.meta_path = [finder for finder in sys.meta_path if not isinstance(finder, SGLangFinder)]
 
 
 def _refuse_half_on(source: str | None) -> None:

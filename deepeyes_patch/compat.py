@@ -79,14 +79,19 @@ def _examine(owner: Any, seam: Seam, home: str) -> Finding:
     if not callable(function):
         return Finding(seam, repr(function), "not a function", present=True)
     try:
-        signature = inspect.signature(function)
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return Finding(seam, repr(function), "its signature cannot be read", present=True)
-    found = f"{origin(function)}{signature}"
+    # Without annotations: a report should be readable.
+    found = (
+        f"{origin(function)}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters.values())})"
+    )
     problem = None
-    absent = [name for name in seam.parameters if name not in signature.parameters]
+    absent = [name for name in seam.parameters if name not in parameters]
     if not (getattr(function, "__module__", None) or "").startswith(home):
         problem = "another package has replaced it"
+    elif getattr(function, "__isabstractmethod__", False):
+        problem = "abstract, and nothing implements it"
     elif absent:
         problem = f"it takes no {' and no '.join(absent)}"
     elif seam.coroutine is not None and inspect.iscoroutinefunction(function) != seam.coroutine:

@@ -1,0 +1,164 @@
+"""Distributions of this checkout, built once, and what installing needs from the package index."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import interpreters
+from tests.interpreters import CHECKOUT, Interpreter, clean_environ
+
+# Everything a distribution of ours is made of; docs and tests are not needed to build a wheel.
+SOURCES = [
+    "deepeyes_patch",
+    "deepeyes_patch.pth",
+    "deepeyes_patch.start",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+]
+VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+SECONDS = 300  # bound on one pip run
+
+
+def find_python(version: str) -> str | None:
+    """An interpreter of that version: this one, one on the path, or one that pyenv keeps."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable
+    on_path = shutil.which(f"python{version}")
+    candidates = [[on_path]] if on_path else []
+    if pyenv := shutil.which("pyenv"):  # its shims on the path run only what is switched on
+        found = subprocess.run([pyenv, "versions", "--bare"], capture_output=True, text=True).stdout.split()
+        for name in found:
+            if name.startswith(f"{version}."):
+                prefix = subprocess.run(
+                    [pyenv, "prefix", name], capture_output=True, text=True
+                ).stdout.strip()
+                candidates.append([f"{prefix}/bin/python"])
+    for command in candidates:
+        probe = [*command, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        if subprocess.run(probe, capture_output=True, text=True).stdout.strip() == version:
+            return command[0]
+    return None
+
+
+def pip(*arguments: str | Path, python: Path | None = None, **environ: str) -> None:
+    """Run this environment's pip, for another interpreter if ``python`` is given."""
+    target: list[str | Path] = ["--python", python] if python else []
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-input",
+        *target,
+        *arguments,
+    ]
+    child = subprocess.run(
+        command, env=clean_environ(**environ), capture_output=True, text=True, timeout=SECONDS
+    )
+    assert child.returncode == 0, f"{command}\n{child.stdout}{child.stderr}"
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout's sources, so that building leaves nothing behind in the checkout."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in SOURCES:
+        source = CHECKOUT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def distributions(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout],
+        env=clean_environ(),
+        check=True,
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(distributions: Path) -> Path:
+    (path,) = distributions.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def sdist(distributions: Path) -> Path:
+    (path,) = distributions.glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels that installing and building need on this Python, so that no test asks the index again."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    pip(
+        "download",
+        "-d",
+        folder,
+        "wrapt>=1.16",
+        "importlib-metadata",
+        "hatchling>=1.27",
+        "editables",
+        "setuptools",
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def offline(wheelhouse: Path) -> dict[str, str]:
+    """pip's variables for installing out of the wheelhouse alone, in build environments too."""
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheelhouse)}
+
+
+@pytest.fixture(scope="session")
+def sglang_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the made-up ``sglang``."""
+    return interpreters.write_sglang(tmp_path_factory.mktemp("made-up"))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, sglang_path: Path) -> Interpreter:
+    """An empty environment of this Python that finds the made-up ``sglang``."""
+    return on_made_up(interpreters.create(tmp_path / "env"), sglang_path)
+
+
+@pytest.fixture(scope="module")
+def installed(
+    tmp_path_factory: pytest.TempPathFactory, wheel: Path, offline: dict[str, str], sglang_path: Path
+) -> Interpreter:
+    """An environment with the wheel installed, shared by tests that put back what they change."""
+    created = interpreters.create(tmp_path_factory.mktemp("installed"))
+    pip("install", wheel, python=created.python, **offline)
+    return on_made_up(created, sglang_path)
+
+
+def on_made_up(interpreter: Interpreter, sglang_path: Path, **environ: str) -> Interpreter:
+    return Interpreter(interpreter.python, {"PYTHONPATH": str(sglang_path), **environ})
+
+
+def files_below(folder: Path, without: Sequence[str] = ("__pycache__",)) -> set[str]:
+    """Every file and folder below ``folder``, relative to it."""
+    found = set()
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in without]
+        found |= {str(Path(root, name).relative_to(folder)) for name in [*folders, *files]}
+    return found

@@ -1,0 +1,142 @@
+"""Installations that somebody has half removed, moved or mixed: no interpreter may notice.
+
+One environment for all; every test puts back what it took.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests import interpreters
+from tests.install.conftest import on_made_up, pip
+from tests.install.test_roads import assert_live, assert_quiet, assert_stopped
+from tests.interpreters import CHECKOUT, HOOKS_LIVE, ON, Interpreter
+
+MODULES = sorted(
+    str(path.relative_to(CHECKOUT / "deepeyes_patch")) for path in (CHECKOUT / "deepeyes_patch").rglob("*.py")
+)
+
+
+@contextmanager
+def away(path: Path) -> Iterator[None]:
+    """Take a file or folder out of the environment for a while."""
+    aside = path.with_name(f"aside-{path.name}-")
+    path.rename(aside)
+    try:
+        yield
+    finally:
+        if path.is_dir():
+            shutil.rmtree(path)
+        aside.rename(path)
+
+
+@pytest.fixture
+def damaged(installed: Interpreter) -> Interpreter:
+    """The shared environment, without byte code that would outlive its source."""
+    package = installed.site_packages / "deepeyes_patch"
+    shutil.rmtree(package / "__pycache__", ignore_errors=True)
+    return Interpreter(installed.python, {**installed.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__init__.py")])
+def test_one_module_missing(damaged: Interpreter, name: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / name):
+        assert_quiet(damaged)
+        assert_stopped(damaged, ON, "deepeyes", "pip install --force-reinstall deepeyes-patch")
+        assert Path(name).stem in damaged.run("import sglang", environ=ON).err.splitlines()[-1]
+        assert damaged.run(HOOKS_LIVE).printed() == "False"
+
+
+def test_the_first_module_missing(damaged: Interpreter) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / "__init__.py"):
+        assert_quiet(damaged)
+        # Python itself sees an empty namespace then, and nothing that could speak for us.
+        assert damaged.run(HOOKS_LIVE, environ=ON).printed() == "False"
+
+
+def test_the_package_gone_and_the_pth_left(damaged: Interpreter) -> None:
+    package = damaged.site_packages / "deepeyes_patch"
+    with away(package):
+        assert_quiet(damaged)
+        assert damaged.run(HOOKS_LIVE, environ=ON).printed() == "False"
+        package.mkdir()
+        assert_quiet(damaged)
+
+
+def test_only_byte_code_left(damaged: Interpreter) -> None:
+    package = damaged.site_packages / "deepeyes_patch"
+    writing = Interpreter(damaged.python, {**damaged.environ, "PYTHONDONTWRITEBYTECODE": ""})
+    assert writing.run(HOOKS_LIVE, environ=ON).printed() == "True"
+    with away(package):
+        aside = package.with_name(f"aside-{package.name}-")
+        shutil.copytree(aside / "__pycache__", package / "__pycache__")
+        assert list((package / "__pycache__").glob("bootstrap.*.pyc"))
+        assert_quiet(damaged)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_wrapt_removed_alone(damaged: Interpreter, left: bool) -> None:
+    wrapt = damaged.site_packages / "wrapt"
+    with away(wrapt):
+        if left:  # a folder without modules
+            (wrapt / "__pycache__").mkdir(parents=True)
+        assert_quiet(damaged)
+        assert_stopped(damaged, ON, "wrapt", "pip install", "DEEPEYES_PATCH=off")
+        assert damaged.run(HOOKS_LIVE).printed() == "False"
+
+
+def test_this_pth_beside_a_newer_package_without_start(damaged: Interpreter) -> None:
+    package = damaged.site_packages / "deepeyes_patch"
+    with away(package):
+        package.mkdir()
+        (package / "__init__.py").write_text('"""Another version, which starts another way."""\n')
+        assert_quiet(damaged)
+
+
+def test_an_older_package_beside_this_pth(damaged: Interpreter) -> None:
+    # The other way round: a checkout on PYTHONPATH comes first.
+    assert_live(Interpreter(damaged.python, {"PYTHONPATH": f"{CHECKOUT}:{damaged.environ['PYTHONPATH']}"}))
+
+
+def test_a_zipped_package(tmp_path: Path, wheel: Path, sglang_path: Path, offline: dict[str, str]) -> None:
+    environment = interpreters.create(tmp_path / "env")
+    pip("install", "wrapt", "importlib-metadata", python=environment.python, **offline)
+    zipped = tmp_path / "site-packages.zip"
+    shutil.copy(wheel, zipped)
+    # The archive is put on the path by a file that sorts before ours, which cannot be read in there.
+    (environment.site_packages / "aaa-zip.pth").write_text(f"{zipped}\n")
+    with zipfile.ZipFile(zipped) as archive:
+        archive.extract("deepeyes_patch.pth", environment.site_packages)
+    program = "import deepeyes_patch; print(deepeyes_patch.__file__)"
+    assert environment.run(program).printed().startswith(str(zipped))
+    assert_live(on_made_up(environment, sglang_path))
+    # An archive that only PYTHONPATH names brings no .pth along, and does no harm.
+    (environment.site_packages / "deepeyes_patch.pth").unlink()
+    reached = Interpreter(environment.python, {"PYTHONPATH": f"{zipped}:{sglang_path}"})
+    assert_quiet(reached)
+    assert reached.run(HOOKS_LIVE, environ=ON).printed() == "False"
+
+
+def test_a_read_only_environment(tmp_path: Path, damaged: Interpreter, sglang_path: Path) -> None:
+    environment = interpreters.create(tmp_path / "env")
+    target = environment.site_packages
+    for name in ("deepeyes_patch", "wrapt", "importlib_metadata", "zipp"):
+        shutil.copytree(damaged.site_packages / name, target / name)
+    shutil.copy(damaged.site_packages / "deepeyes_patch.pth", target)
+    folders = [target, *(path for path in target.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        assert_live(on_made_up(environment, sglang_path))
+        if os.geteuid() != 0:  # root writes where it likes
+            assert not list(target.rglob("*.pyc"))
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)

@@ -1,0 +1,1 @@
+"""Fast tests of the package's own logic: no SGLang, no torch, seconds in total."""
