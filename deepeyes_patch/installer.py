@@ -10,6 +10,7 @@ because somebody imported the top of ``sglang``.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import threading
@@ -32,8 +33,22 @@ _WRAPT_MINIMUM = (1, 16)
 # the Qwen-VL one may override the outermost method.
 _QWEN_VL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 
+# Imported by the hooks, when torch is there.
+_OWN_MODULES = (
+    "spans",
+    "pretokenized",
+    "processor",
+    "intake",
+    "mrope",
+    "mrope.kernel",
+    "mrope.lanes",
+    "mrope.rotation",
+    "mrope.binding",
+)
+
 _lock = threading.RLock()
 _wanted: frozenset[str] = frozenset()
+_environment: dict[str, str] = {}
 _outcomes: dict[str, str] = {}
 _failures: dict[str, Exception] = {}
 _announced = False
@@ -48,8 +63,9 @@ def install(repairs: Iterable[str] | None = None) -> None:
     Parameters
     ----------
     repairs:
-        Names out of `deepeyes_patch.settings.REPAIRS`. ``None``: what the environment selects, and
-        every repair where it says nothing. With ``DEEPEYES_PATCH=off`` such a call does nothing.
+        Names out of `deepeyes_patch.settings.REPAIRS`, beside those that the environment selects.
+        ``None``: what the environment selects, and every repair where it says nothing; where it says
+        off, nothing.
 
     Raises
     ------
@@ -59,18 +75,22 @@ def install(repairs: Iterable[str] | None = None) -> None:
         wrapt is too old.
     """
     global _wanted
+    selected = settings.read(os.environ)
     if repairs is None:
-        selected = settings.read(os.environ)
         wanted = selected.repairs if selected.source else frozenset(REPAIRS)
     else:
-        wanted = frozenset(repairs)
+        wanted = frozenset(repairs) | selected.repairs
         unknown = sorted(wanted.difference(REPAIRS))
         if unknown:
             raise SettingsError(f"unknown repairs {unknown}; there are {', '.join(REPAIRS)}")
     if not wanted:
         return
     _require_wrapt()
+    _require_own_modules()
     with _lock:
+        if not _wanted:
+            _environment.clear()
+            _environment.update({SWITCH: os.environ[SWITCH]} if SWITCH in os.environ else {})
         _wanted |= wanted
         os.environ[SWITCH] = ",".join(sorted(_wanted))
         bootstrap.mark_watching()
@@ -82,7 +102,8 @@ def install(repairs: Iterable[str] | None = None) -> None:
 def uninstall() -> None:
     """Put every original back in this process and leave later imports unpatched.
 
-    Children started from now on run without the repairs too.
+    The environment is again what it was before `install`, for children started from now on, unless it
+    would switch them on: then it says off.
 
     Raises
     ------
@@ -96,7 +117,10 @@ def uninstall() -> None:
         _failures.clear()
         _outcomes.clear()
         _announced = False
-        os.environ[SWITCH] = "off"
+        os.environ.pop(SWITCH, None)
+        os.environ.update(_environment)
+        if settings.read(os.environ).repairs:
+            os.environ[SWITCH] = "off"
 
 
 def status() -> dict[str, str]:
@@ -122,6 +146,16 @@ def _require_wrapt() -> None:
             f"deepeyes-patch needs wrapt 1.16 or newer and found {found} ({wrapt.__file__}). "
             f"Run: pip install 'wrapt>=1.16'"
         )
+
+
+def _require_own_modules() -> None:
+    """Notice a damaged installation now, while SGLang can still be stopped."""
+    for name in _OWN_MODULES:
+        if importlib.util.find_spec(f"deepeyes_patch.{name}") is None:
+            raise DeepEyesPatchError(
+                f"deepeyes_patch.{name} is missing from the installation in {os.path.dirname(__file__)}. "
+                f"Run: pip install --force-reinstall deepeyes-patch"
+            )
 
 
 # --- hooks --------------------------------------------------------------------------------------------
@@ -173,13 +207,36 @@ def _patch_intake(module: ModuleType) -> None:
     intake.apply(module, SWITCH)
 
 
+def _patch_rope(module: ModuleType) -> str:
+    from deepeyes_patch.mrope import binding
+
+    try:
+        return binding.apply(module, SWITCH, _announce)
+    except Exception as error:
+        binding.refuse(module, error)
+        raise
+
+
+def _patch_qwen3_vl(module: ModuleType) -> None:
+    if _outcomes.get("mrope") == "native":
+        return
+    from deepeyes_patch.mrope import binding
+
+    binding.apply_to_model(module)
+
+
 _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
     "processor": (
         ("sglang.srt.multimodal.processors.qwen_vl", _recorded("processor", _patch_processor)),
         ("sglang.srt.managers.multimodal_processor", _recorded("processor", _patch_factory)),
         ("sglang.srt.managers.tokenizer_manager", _recorded("processor", _patch_intake)),
     ),
-    "mrope": (),
+    # The models take get_rope from the first when they are imported, so it always comes first.
+    "mrope": (
+        ("sglang.srt.layers.rotary_embedding", _recorded("mrope", _patch_rope)),
+        ("sglang.srt.models.qwen3_vl", _recorded("mrope", _patch_qwen3_vl)),
+        ("sglang.srt.models.qwen3_vl_moe", _recorded("mrope", _patch_qwen3_vl)),
+    ),
 }
 
 

@@ -20,6 +20,8 @@ seam                                what we do there, inside a scope
                                     one placeholder per image, which is what it expands
 ``get_mm_data``                     encoder disaggregation: opens a scope as the outermost method does
 ``MRotaryEmbedding.get_rope_index`` a ``vision_start`` that ends the ids makes it read past the end
+``resize_image_async``              to 0.5.5.post1, text prompts too: a step before the HF processor that
+                                    rounds sides to multiples of 28; skipped for other factors (Qwen3-VL)
 ``__init__``                        where SGLang must stop if any of this cannot be done
 ==================================  ===================================================================
 """
@@ -27,6 +29,7 @@ seam                                what we do there, inside a scope
 from __future__ import annotations
 
 import inspect
+import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -55,6 +58,7 @@ SEAMS = (
     Seam("build_input_ids", ("prompt", "img_grid_thw"), coroutine=False, optional=True),
     Seam("get_mm_data", ("prompt", "embeddings"), coroutine=False, optional=True),
 )
+RESIZE_SEAMS = (Seam("resize_image_async", ("image",), coroutine=True, optional=True),)
 ROPE_SEAMS = (Seam("get_rope_index", ("input_ids", "vision_start_token_id"), coroutine=False),)
 
 
@@ -82,6 +86,11 @@ class _Scope:
         )
 
 
+# The factor of the sides of an image (patch_size * spatial_merge_size) that ``resize_image_async`` knows.
+_RESIZE_FACTOR = 28
+
+# The processor whose outermost method runs.
+_running: ContextVar[Any] = ContextVar("deepeyes_patch_running", default=None)
 _scope: ContextVar[_Scope | None] = ContextVar("deepeyes_patch_scope", default=None)
 
 # The name under which a loader's result carries its scope to the worker thread.
@@ -110,10 +119,13 @@ def apply(module: ModuleType, switch: str) -> type:
         seams = tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in seams)
     rope = getattr(module, "MRotaryEmbedding", None)
     compat.require(rope, ROPE_SEAMS, REPAIR, switch)
+    (resize,) = compat.require(module, RESIZE_SEAMS, REPAIR, switch)
     for finding in compat.require(cls, seams, REPAIR, switch):
         if finding.present and finding.seam.name in _WRAPPERS:
             wrapping.wrap(cls, finding.seam.name, _WRAPPERS[finding.seam.name])
     wrapping.wrap(rope, "get_rope_index", _get_rope_index)
+    if resize.present:
+        wrapping.wrap(module, "resize_image_async", _resize_image_async)
     return cls
 
 
@@ -159,6 +171,19 @@ async def _process_mm_data_async(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
+    running = _running.set(processor)
+    try:
+        return await _process(wrapped, processor, args, kwargs)
+    finally:
+        _running.reset(running)
+
+
+async def _process(
+    wrapped: Callable[..., Awaitable[Any]],
+    processor: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["input_text"]
     if not isinstance(prompt, list):
@@ -175,6 +200,10 @@ async def _process_mm_data_async(
     token = _scope.set(scope)
     try:
         result = await wrapped(*call.args, **call.kwargs)
+    except Exception as error:
+        if _is_about_an_image(error):
+            raise ValueError(f"an image could not be loaded: {_shortened(error)}") from error
+        raise
     finally:
         _scope.reset(token)
     _last_look(scope, result)
@@ -228,6 +257,27 @@ def _refuse_other_media(**media: Any) -> None:
             )
 
 
+def _is_about_an_image(error: BaseException) -> bool:
+    """Whether an exception of upstream's goes back to image data that cannot be read.
+
+    Its loaders turn every such exception into a RuntimeError, but some images are decoded later, and
+    some paths have no such loader. Pillow raises OSError, SyntaxError or struct.error. What began as a
+    RuntimeError is another matter, such as CUDA's.
+    """
+    wrapped_by_loader = False
+    while (earlier := error.__cause__ or error.__context__) is not None:
+        wrapped_by_loader |= isinstance(error, RuntimeError) and "load" in str(error)
+        error = earlier
+    pillows = isinstance(error, (OSError, SyntaxError, struct.error))
+    return pillows or (wrapped_by_loader and not isinstance(error, (RuntimeError, MemoryError)))
+
+
+def _shortened(error: BaseException) -> str:
+    # Upstream's messages repeat the data, which can be megabytes of base64.
+    text = str(error)
+    return text if len(text) <= 500 else f"{text[:250]} ... {text[-250:]}"
+
+
 # --- inside a scope -----------------------------------------------------------------------------------
 
 
@@ -241,30 +291,17 @@ def _load_mm_data(
     # As many placeholders as there are images, nothing else: the text would be thrown away.
     images = len(call.arguments.get("image_data") or [])
     call.arguments["prompt"] = processor.mm_tokens.image_token * images
-    if inspect.iscoroutinefunction(wrapped):
-        return _loaded_later(wrapped(*call.args, **call.kwargs), scope)
-    try:
-        return _noted(wrapped(*call.args, **call.kwargs), scope)
-    except RuntimeError as error:
-        raise ValueError(_undecodable(error)) from error
+    loading = wrapped(*call.args, **call.kwargs)
+    return _noted_later(loading, scope) if inspect.isawaitable(loading) else _noted(loading, scope)
 
 
-async def _loaded_later(loading: Awaitable[Any], scope: _Scope) -> Any:
-    try:
-        return _noted(await loading, scope)
-    except RuntimeError as error:
-        raise ValueError(_undecodable(error)) from error
+async def _noted_later(loading: Awaitable[Any], scope: _Scope) -> Any:
+    return _noted(await loading, scope)
 
 
 def _noted(base_output: Any, scope: _Scope) -> Any:
     setattr(base_output, _NOTE, scope)
     return base_output
-
-
-def _undecodable(error: Exception) -> str:
-    # Data URLs and raw bytes are part of upstream's message; an image can be megabytes long.
-    text = str(error)
-    return f"an image could not be loaded: {text if len(text) <= 500 else text[:200] + ' ... ' + text[-200:]}"
 
 
 def _process_and_combine_mm_data(
@@ -339,6 +376,25 @@ def _get_rope_index(
     call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
     positions, delta = wrapped(*call.args, **call.kwargs)
     return positions[..., :-1], delta
+
+
+async def _resize_image_async(
+    wrapped: Callable[..., Awaitable[Any]], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Leave the image as it is where the HF processor works with another factor than this step.
+
+    Resized twice, an image gets another grid than ``transformers`` gives it, and blurs. Another model's
+    processor that takes this function from ``qwen_vl`` is not the one that runs.
+    """
+    processor = _running.get()
+    if processor is None or _side_factor(processor) == _RESIZE_FACTOR:
+        return await wrapped(*args, **kwargs)
+    return bind(wrapped, args, kwargs).arguments["image"]
+
+
+def _side_factor(processor: Any) -> int:
+    vision = processor.hf_config.vision_config
+    return int(vision.patch_size * vision.spatial_merge_size)
 
 
 _WRAPPERS: dict[str, wrapping.Wrapper] = {

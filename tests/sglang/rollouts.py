@@ -6,6 +6,7 @@ are the ids; the offsets are where the placeholders are).
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.lab import reference
+from tests.lab import processors, reference
 
 VISION_START, IMAGE_PAD, VISION_END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
 VIDEO_PAD = "<|video_pad|>"
@@ -182,6 +183,15 @@ def _splits(folder: Path) -> dict[int, tuple[int, int]]:
                 splits[i] = (vocabulary[piece[:cut]], vocabulary[piece[cut:]])
                 break
     return splits
+
+
+def attempt(processor: Any, request: Request) -> Any:
+    """The result, or the exception in its place; some stock releases never return, others want IndexError."""
+    work = processors.process_async(processor, list(request.ids), request.images)
+    try:
+        return processors.run(asyncio.wait_for(work, 10))
+    except (AssertionError, LookupError, RuntimeError, TimeoutError, ValueError) as error:
+        return error
 
 
 def assert_exact(folder: Path, result: Any, request: Request, grids: torch.Tensor | None = None) -> None:

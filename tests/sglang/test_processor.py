@@ -15,7 +15,7 @@ import torch
 
 from tests.lab import models, processors
 from tests.sglang import rollouts
-from tests.sglang.rollouts import SIZES, Request, assert_exact, picture
+from tests.sglang.rollouts import SIZES, Request, assert_exact, attempt, picture
 
 PICTURES = [picture(width, height) for width, height in SIZES]
 
@@ -38,15 +38,6 @@ REQUESTS: dict[str, Callable[[Path], Request]] = {
         f, PICTURES[:1], f"<|im_start|><|im_end|><|endoftext|>{rollouts.IMAGE}<|vision_start|> x"
     ),
 }
-
-
-def attempt(processor: Any, request: Request) -> Any:
-    """The result, or the exception in its place; some stock releases never return, others want IndexError."""
-    work = processors.process_async(processor, list(request.ids), request.images)
-    try:
-        return processors.run(asyncio.wait_for(work, 10))
-    except (AssertionError, LookupError, RuntimeError, TimeoutError, ValueError) as error:
-        return error
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -218,9 +209,7 @@ def test_ids_that_spell_the_markers_are_legal_text(folder: Path, processor: Any,
         assert_exact(folder, processors.process(processor, ids, request.images), request)
 
 
-def test_an_image_of_one_token_where_both_readings_agree(
-    folder: Path, tmp_path: Path, patched: None
-) -> None:
+def test_an_image_of_one_token_where_both_readings_agree(folder: Path, tmp_path: Path, patched: None) -> None:
     if hasattr(inspect.getmodule(processors.processor_class()), "resize_image_async"):
         pytest.skip("this release enlarges every image to four tokens before the HF processor sees it")
     for path in folder.iterdir():

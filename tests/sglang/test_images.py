@@ -1,0 +1,150 @@
+"""Images as callers really send them: any size, any format, broken ones."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageOps
+
+from tests.lab import models, processors
+from tests.sglang import rollouts
+from tests.sglang.rollouts import assert_exact, picture
+
+WAYS = ("default", "pool")
+
+
+def resizes_twice(kind: str) -> bool:
+    """0.5.3 - 0.5.5.post1 resize to multiples of 28 before the HF processor does its own resizing."""
+    module = inspect.getmodule(processors.processor_class())
+    return hasattr(module, "resize_image_async") and kind == "qwen3_vl"
+
+
+def sizes(kind: str, count: int) -> list[tuple[int, int]]:
+    """Seeded random sizes; on releases that resize twice, those that both leave alone."""
+    choose = random.Random(20251129)
+    if resizes_twice(kind):
+        return [(224 * choose.randint(2, 4), 224 * choose.randint(2, 4)) for _ in range(count)]
+    return [(choose.randint(64, 900), choose.randint(64, 900)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("image_count", [1, 2, 3, 4])
+def test_random_sizes(image_count: int, kind: models.Kind, folder: Path, patched: None) -> None:
+    processor = processors.build(kind)
+    many = sizes(kind, 30)
+    for first in range(0, len(many) - image_count + 1, image_count):
+        images = [picture(*size) for size in many[first : first + image_count]]
+        request = rollouts.expanded(folder, images)
+        assert_exact(folder, processors.process(processor, request.ids, images), request)
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+BASE = picture(448, 448)
+FORMATS: dict[str, bytes] = {
+    "PNG": _saved(BASE, "PNG"),
+    "JPEG": _saved(BASE, "JPEG"),
+    "CMYK JPEG": _saved(BASE.convert("CMYK"), "JPEG"),
+    "grey JPEG": _saved(BASE.convert("L"), "JPEG"),
+    "palette PNG": _saved(BASE.convert("P"), "PNG"),
+    "GIF": _saved(BASE, "GIF"),
+    "RGBA PNG": _saved(BASE.convert("RGBA"), "PNG"),
+    "LA PNG": _saved(BASE.convert("LA"), "PNG"),
+    "WebP": _saved(BASE, "WEBP"),
+    "BMP": _saved(BASE, "BMP"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("form", ["bytes", "base64", "data URL"])
+def test_formats_that_hf_accepts(
+    name: str, form: str, kind: models.Kind, folder: Path, patched: None
+) -> None:
+    data = FORMATS[name]
+    text = base64.b64encode(data).decode()
+    sent = {"bytes": data, "base64": text, "data URL": f"data:image/x;base64,{text}"}[form]
+    request = rollouts.expanded(folder, [Image.open(io.BytesIO(data)).convert("RGB")])
+    processor = processors.build(kind)
+    if form == "base64" and text.startswith("/") and takes_for_a_path():
+        with pytest.raises(ValueError, match="an image could not be loaded"):
+            processors.process(processor, request.ids, [sent])
+        return
+    assert_exact(folder, processors.process(processor, request.ids, [sent]), request)
+
+
+def takes_for_a_path() -> bool:
+    """Upstream, also for text prompts: base64 that begins with ``/`` (any JPEG) is opened as a file."""
+    from sglang.srt.utils import common
+
+    return '("file://", "/")' in inspect.getsource(common.get_image_bytes)
+
+
+@pytest.mark.parametrize("size", [(332, 27), (28, 27), (1, 1), (1000, 4)])
+def test_odd_sizes_follow_hf(size: tuple[int, int], kind: models.Kind, folder: Path, patched: None) -> None:
+    """Served with HF's grid where HF accepts the image, refused where it does not."""
+    image = picture(*size)
+    processor = processors.build(kind)
+    try:
+        request = rollouts.expanded(folder, [image])
+    except ValueError:
+        tokens = rollouts.vision(folder)
+        ids = [tokens.start, tokens.image, tokens.end]
+        with pytest.raises(ValueError, match=r"aspect ratio|larger"):
+            processors.process(processor, ids, [image])
+        return
+    if resizes_twice(kind):
+        with pytest.raises(ValueError, match="image processor makes"):
+            processors.process(processor, request.ids, [image])
+        return
+    assert_exact(folder, processors.process(processor, request.ids, [image]), request)
+
+
+BROKEN: dict[str, Callable[[], Any]] = {
+    "truncated JPEG": lambda: FORMATS["JPEG"][: len(FORMATS["JPEG"]) // 2],
+    "truncated PNG": lambda: FORMATS["PNG"][: len(FORMATS["PNG"]) // 2],
+    "a header and nothing more": lambda: FORMATS["PNG"][:20],
+    "random bytes": lambda: random.Random(1).randbytes(4096),
+    "no bytes": lambda: b"",
+    "empty string": lambda: "",
+    "not base64": lambda: "these are words, not an image",
+    "base64 of random bytes": lambda: base64.b64encode(random.Random(2).randbytes(999)).decode(),
+    "a file that is not there": lambda: "/nowhere/at/all.png",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_images_are_refused_and_the_next_request_is_right(
+    name: str, folder: Path, processor: Any, patched: None
+) -> None:
+    request = rollouts.expanded(folder, [BASE, picture(448, 224)])
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        processors.process(processor, request.ids, [BROKEN[name](), picture(448, 224)])
+    assert len(str(caught.value)) < 2000
+    assert_exact(folder, processors.process(processor, request.ids, request.images), request)
+
+
+def test_exif_orientation_is_the_servers(kind: models.Kind, folder: Path, patched: None) -> None:
+    """A JPEG that says 'turn me' has the same token count both ways; positions follow the real grid."""
+    upright = picture(448, 224)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = _saved(upright, "JPEG", exif=exif)
+    stored = Image.open(io.BytesIO(data))
+    turned = ImageOps.exif_transpose(stored)
+    assert turned.size == stored.size[::-1]
+    request = rollouts.expanded(folder, [stored.convert("RGB")])
+    result = processors.process(processors.build(kind), request.ids, [data])
+    seen = rollouts.image_grids(folder, [stored.convert("RGB")])
+    if result.grids.tolist() != seen.tolist():
+        seen = rollouts.image_grids(folder, [turned.convert("RGB")])
+    assert_exact(folder, result, request, grids=seen)

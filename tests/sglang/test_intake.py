@@ -1,0 +1,82 @@
+"""Placeholders in requests that carry no media, where the tokenizer manager takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import deepeyes_patch
+from tests.lab import processors
+from tests.sglang import rollouts
+
+MANAGER = "sglang.srt.managers.tokenizer_manager"
+
+
+class _Reached(Exception):
+    """The request got to upstream's own code."""
+
+
+@pytest.fixture
+def manager(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The real class's method on an object that holds the real processor, and no server around it."""
+    cls = importlib.import_module(MANAGER).TokenizerManager
+
+    async def _tokenize_one_request(self: Any, obj: Any) -> None:
+        raise _Reached
+
+    _tokenize_one_request.__module__ = MANAGER
+    monkeypatch.setattr(cls, "_tokenize_one_request", _tokenize_one_request)
+    deepeyes_patch.install(["processor"])
+    made = object.__new__(cls)
+    made.mm_processor = processors.build(kind)  # type: ignore[arg-type]
+    yield made
+    deepeyes_patch.uninstall()
+
+
+def send(manager: Any, ids: Any, images: Any = None) -> None:
+    io_struct = importlib.import_module("sglang.srt.managers.io_struct")
+    obj = io_struct.GenerateReqInput(input_ids=ids, image_data=images)
+    asyncio.run(manager._tokenize_one_request(obj))
+
+
+def test_placeholders_without_media_are_refused(folder: Path, manager: Any) -> None:
+    tokens = rollouts.vision(folder)
+    text = rollouts.tokenize(folder, "Look: ")
+    with pytest.raises(ValueError, match=rf"1 image placeholder.*position {len(text) + 1}, and no image"):
+        send(manager, [*text, tokens.start, tokens.image, tokens.end])
+    with pytest.raises(ValueError, match=r"50 image placeholder"):
+        send(manager, [*text, *[tokens.image] * 50])
+    with pytest.raises(ValueError, match=r"1 video placeholder"):
+        send(manager, [*text, tokens.video])
+    for empty in (None, [], [None]):
+        with pytest.raises(ValueError, match="no image came with them"):
+            send(manager, [tokens.image], empty)
+
+
+def test_other_requests_pass(folder: Path, manager: Any) -> None:
+    tokens = rollouts.vision(folder)
+    text = rollouts.tokenize(folder, "Look: ")
+    with pytest.raises(_Reached):
+        send(manager, [*text, tokens.start, tokens.end])
+    with pytest.raises(_Reached):
+        send(manager, [tokens.image], [rollouts.picture(64, 64)])
+    with pytest.raises(_Reached):
+        asyncio.run(
+            manager._tokenize_one_request(
+                SimpleNamespace(text="hi", input_ids=None, contains_mm_input=lambda: False)
+            )
+        )
+
+
+def test_other_models_pass(folder: Path, manager: Any) -> None:
+    tokens = rollouts.vision(folder)
+    for other in (None, SimpleNamespace(mm_tokens=SimpleNamespace(image_token_id=tokens.image))):
+        manager.mm_processor = other
+        with pytest.raises(_Reached):
+            send(manager, [tokens.image])
