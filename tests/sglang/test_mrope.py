@@ -1,0 +1,208 @@
+"""The release's real rotary embeddings against ``transformers``' own, stock and patched."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deepeyes_patch
+from deepeyes_patch.mrope.lanes import interleaved_axes
+
+MODULE = "sglang.srt.layers.rotary_embedding"
+HEAD, THETA, CONTEXT = 128, 5e6, 4096
+SECTION = [24, 20, 20]
+INTERLEAVED = {"rope_type": "default", "mrope_section": SECTION, "mrope_interleaved": True}
+
+
+def transformers_axes(section: list[int]) -> list[int]:
+    """The axis of each lane, read off what transformers' own function does with positions 0, 1, 2."""
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding as Rotary
+
+    positions = torch.tensor([0, 1, 2])[:, None, None, None].expand(3, 1, 1, sum(section)).clone()
+    return Rotary.apply_interleaved_mrope(None, positions, section)[0, 0].tolist()
+
+
+# Qwen3-VL of every size, MoE included; Qwen3.5; and what the chunked models use
+@pytest.mark.parametrize("section", [[24, 20, 20], [11, 11, 10], [16, 24, 24]])
+def test_lanes_are_those_of_transformers(section: list[int]) -> None:
+    assert list(interleaved_axes(section)) == transformers_axes(section)
+
+
+@given(st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(any))
+def test_lanes_are_those_of_transformers_for_any_section(section: list[int]) -> None:
+    assert list(interleaved_axes(section)) == transformers_axes(section)
+
+
+@pytest.fixture
+def rope_module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    from tests.lab import processors
+
+    processors.processor_class()
+    module = importlib.import_module(MODULE)
+    home = inspect.getmodule(inspect.unwrap(module.get_rope))
+    monkeypatch.setattr(home, "_ROPE_DICT", {})
+    # Releases with a process-wide configuration ask it for a switch when a rope is built.
+    processors.build("qwen3_vl")
+    return module
+
+
+@pytest.fixture
+def installed(rope_module: Any) -> Iterator[Any]:
+    deepeyes_patch.install(["mrope"])
+    yield rope_module
+    deepeyes_patch.uninstall()
+
+
+def native(module: Any) -> bool:
+    return "mrope_interleaved" in inspect.signature(module.MRotaryEmbedding).parameters
+
+
+def build(module: Any, scaling: dict[str, Any] | None, dtype: torch.dtype = torch.float32) -> Any:
+    return module.get_rope(
+        HEAD, rotary_dim=HEAD, max_position=CONTEXT, base=THETA, rope_scaling=scaling, dtype=dtype
+    )
+
+
+def image_positions(tokens: int = 300) -> torch.Tensor:
+    """int64 [3, tokens]: text, an image of unlike h and w, text."""
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(0, CONTEXT, (3, tokens), generator=generator)
+
+
+def heads(tokens: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    query = torch.randn(tokens, 4 * HEAD, generator=generator)
+    key = torch.randn(tokens, 2 * HEAD, generator=generator)
+    return query.to(dtype), key.to(dtype)
+
+
+def rotated_by_transformers(positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same heads through Qwen3-VL's own rotary class."""
+    from transformers.models.qwen3_vl import modeling_qwen3_vl as hf
+    from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+
+    parameters = {"rope_type": "default", "mrope_section": SECTION, "mrope_interleaved": True}
+    config = Qwen3VLTextConfig(
+        head_dim=HEAD,
+        hidden_size=4 * HEAD,
+        num_attention_heads=4,
+        max_position_embeddings=CONTEXT,
+        rope_theta=THETA,
+        rope_scaling={**parameters, "rope_theta": THETA},
+    )
+    rope = hf.Qwen3VLTextRotaryEmbedding(config)
+    query, key = heads(positions.shape[1], dtype)
+    cos, sin = rope(query, positions[:, None])
+    split = [x.view(1, positions.shape[1], -1, HEAD).transpose(1, 2) for x in (query, key)]
+    turned = hf.apply_rotary_pos_emb(*split, cos, sin)
+    return tuple(x.transpose(1, 2).reshape(positions.shape[1], -1) for x in turned)  # type: ignore[return-value]
+
+
+def error(rope: Any, positions: torch.Tensor, dtype: torch.dtype) -> float:
+    expected = rotated_by_transformers(positions, dtype)
+    got = rope.forward(positions, *heads(positions.shape[1], dtype))
+    return max(float((a - b).abs().max()) for a, b in zip(got, expected, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_images_are_rotated_as_in_transformers(dtype: torch.dtype, installed: Any) -> None:
+    rope = build(installed, INTERLEAVED, dtype)
+    noise = 1e-3 if dtype == torch.float32 else 0.06  # two bf16 roundings of values up to 5
+    assert error(rope, image_positions(), dtype) < noise
+
+
+def test_stock_is_wrong_where_the_repair_is_needed(rope_module: Any) -> None:
+    rope = build(rope_module, INTERLEAVED)
+    wrong = error(rope, image_positions(), torch.float32) > 1
+    assert wrong != native(rope_module)
+
+
+def test_text_and_chunked_models_are_stock(rope_module: Any, request: pytest.FixtureRequest) -> None:
+    chunked = {"rope_type": "default", "mrope_section": [16, 24, 24]}
+    positions = image_positions()
+    stock = build(rope_module, chunked)
+    expected = stock.forward(positions, *heads(300))
+    expected_text = stock.forward(positions[0], *heads(300))
+    request.getfixturevalue("installed")
+    interleaved = build(rope_module, {**chunked, "mrope_interleaved": True})
+    patched = build(rope_module, {**chunked, "mrope_section": (16, 24, 24)})
+    assert type(patched) is type(stock)
+    assert patched is not interleaved
+    for got, wanted in (
+        (patched.forward(positions, *heads(300)), expected),
+        (patched.forward(positions[0], *heads(300)), expected_text),
+        (interleaved.forward(positions[0], *heads(300)), expected_text),
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+    assert not torch.equal(interleaved.forward(positions, *heads(300))[0], expected[0])
+
+
+def test_the_cache_keeps_both_apart(installed: Any) -> None:
+    plain = {"rope_type": "default", "mrope_section": SECTION}
+    ropes = [build(installed, scaling) for scaling in (plain, INTERLEAVED, plain, INTERLEAVED)]
+    assert ropes[0] is ropes[2]
+    assert ropes[1] is ropes[3]
+    assert ropes[0] is not ropes[1]
+    if not native(installed):
+        assert type(ropes[0]) is installed.MRotaryEmbedding
+
+
+def test_sections_that_do_not_fit_are_an_error(installed: Any) -> None:
+    if native(installed):
+        pytest.skip("this release interleaves by itself")
+    with pytest.raises(ValueError, match=r"mrope_section \[16, 16, 16\] sums to 48.*needs 64"):
+        build(installed, {**INTERLEAVED, "mrope_section": [16, 16, 16]})
+
+
+def test_lost_sections_are_refused(installed: Any) -> None:
+    """YaRN with sections is a plain YaRN rope before 0.5.9."""
+    yarn = {
+        **INTERLEAVED,
+        "rope_type": "yarn",
+        "factor": 2.0,
+        "original_max_position_embeddings": 2048,
+    }
+    try:
+        rope = build(installed, yarn)
+    except ValueError as refusal:
+        assert "ignores mrope_section [24, 20, 20]" in str(refusal)  # noqa: PT017
+    else:
+        assert list(rope.mrope_section) == SECTION
+        assert rope.mrope_interleaved
+
+
+def test_status_says_native_or_patched(installed: Any) -> None:
+    expected = "native" if native(installed) else "patched (MRotaryEmbedding)"
+    assert deepeyes_patch.status()["mrope"] == expected
+
+
+def test_not_understood(rope_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if native(rope_module):
+        pytest.skip("this release interleaves by itself")
+
+    def forward(self: Any, where: Any, q: Any, k: Any) -> None: ...
+
+    forward.__module__ = MODULE
+    monkeypatch.setattr(rope_module.MRotaryEmbedding, "forward", forward)
+    deepeyes_patch.install(["mrope"])
+    try:
+        with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="it takes no positions"):
+            build(rope_module, INTERLEAVED)
+        build(rope_module, {"rope_type": "default", "mrope_section": [16, 24, 24]})
+        build(rope_module, None)
+    finally:
+        deepeyes_patch.uninstall()
+
+
+def test_uninstall_gives_stock_back(rope_module: Any) -> None:
+    before = dict(vars(rope_module))
+    deepeyes_patch.install(["mrope"])
+    deepeyes_patch.uninstall()
+    assert dict(vars(rope_module)) == before

@@ -1,0 +1,184 @@
+"""Interleaved M-RoPE: the lanes, the torch reference, and our Triton kernel in Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+# Read when triton is imported: its kernels then run on CPU tensors, one program after the other.
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+
+from deepeyes_patch.mrope import kernel, lanes
+from deepeyes_patch.mrope.rotation import gather_rows
+
+CONTEXT = 512
+
+
+def axis_of(lane: int, section: list[int]) -> int:
+    """The rule, one lane at a time. tests/sglang/test_mrope.py checks it against transformers."""
+    if lane % 3 == 1 and lane < 3 * section[1]:
+        return 1
+    if lane % 3 == 2 and lane < 3 * section[2]:
+        return 2
+    return 0
+
+
+@given(st.lists(st.integers(0, 40), min_size=3, max_size=3))
+def test_lanes_follow_the_rule(section: list[int]) -> None:
+    assert list(lanes.interleaved_axes(section)) == [axis_of(lane, section) for lane in range(sum(section))]
+
+
+def test_sections_that_do_not_cover_the_rotary_dimension() -> None:
+    lanes.check_section([24, 20, 20], 128)
+    with pytest.raises(ValueError, match=r"sums to 63.*needs 64"):
+        lanes.check_section([24, 20, 19], 128)
+    with pytest.raises(ValueError, match="three sizes"):
+        lanes.check_section([32, 32], 128)
+
+
+def cache(rotary_dim: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """[CONTEXT, rotary_dim]: what SGLang computes at start-up."""
+    inverse = 1.0 / (5e6 ** (torch.arange(0, rotary_dim, 2, dtype=torch.float64) / rotary_dim))
+    angles = torch.arange(CONTEXT, dtype=torch.float64)[:, None] * inverse
+    return torch.cat((angles.cos(), angles.sin()), dim=-1).to(dtype)
+
+
+def truth(
+    heads: torch.Tensor,
+    table: torch.Tensor,
+    positions: torch.Tensor,
+    section: list[int],
+    head: int,
+    neox: bool,
+) -> torch.Tensor:
+    """The rotation in float64, written from the definition, element by element over lanes."""
+    half = sum(section)
+    x = heads.double().view(heads.shape[0], -1, head)
+    result = x.clone()
+    for lane in range(half):
+        first, second = (lane, lane + half) if neox else (2 * lane, 2 * lane + 1)
+        where = positions[axis_of(lane, section)].long()
+        cos = table[where, lane].to(heads.dtype).double()[:, None]
+        sin = table[where, half + lane].to(heads.dtype).double()[:, None]
+        result[..., first] = x[..., first] * cos - x[..., second] * sin
+        result[..., second] = x[..., second] * cos + x[..., first] * sin
+    return result.view(heads.shape)
+
+
+# Two units in the last place of the largest element: the interpreter cuts where the hardware rounds, which
+# moves cos and sin too. A wrong axis moves elements by their own size.
+NOISE = {torch.float32: 2**-22, torch.float16: 2**-9, torch.bfloat16: 2**-6}
+
+
+def draw(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def rotate_both(tokens: int, **shape: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """(what the kernel made, the truth) of queries and keys that are views into one projection."""
+    head, neox, section = shape["head"], shape["neox"], shape["section"]
+    query_heads, key_heads = shape["query_heads"], shape["key_heads"]
+    dtype, position_dtype = shape["dtype"], shape["position_dtype"]
+    rotary_dim = 2 * sum(section)
+    width = (query_heads + 2 * key_heads) * head
+    projection = draw(tokens, width, dtype=dtype, seed=1)
+    untouched = projection[:, (query_heads + key_heads) * head :].clone()
+    query = projection[:, : query_heads * head]
+    key = projection[:, query_heads * head : (query_heads + key_heads) * head]
+    # CUDA graphs pass a slice of a larger buffer.
+    buffer = torch.randint(0, CONTEXT, (3, tokens + 5), generator=torch.Generator().manual_seed(2))
+    positions = buffer.to(position_dtype)[:, :tokens]
+    table = cache(rotary_dim)
+    expected = torch.cat(
+        [truth(x.clone(), table, positions, section, head, neox) for x in (query, key)], dim=-1
+    )
+    kernel.rotate_(query, key, table, positions, section, head, rotary_dim, neox)
+    assert torch.equal(projection[:, (query_heads + key_heads) * head :], untouched)
+    return projection[:, : (query_heads + key_heads) * head].double(), expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "position_dtype", "neox"),
+    [
+        (torch.float32, torch.int64, True),
+        (torch.float32, torch.int32, False),
+        (torch.float16, torch.int64, False),
+        (torch.bfloat16, torch.int32, True),
+    ],
+)
+@pytest.mark.parametrize(
+    ("head", "section"),
+    [
+        (128, [24, 20, 20]),
+        (256, [11, 11, 10]),  # partial rotary, as Qwen3.5
+        (64, [12, 10, 10]),
+        (80, [14, 13, 13]),
+        (96, [16, 16, 16]),
+        (96, [12, 10, 10]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("tokens", "query_heads", "key_heads"), [(1, 1, 1), (7, 5, 1), (3, 16, 2), (2, 3, 3)]
+)
+def test_kernel(
+    dtype: torch.dtype,
+    position_dtype: torch.dtype,
+    neox: bool,
+    head: int,
+    section: list[int],
+    tokens: int,
+    query_heads: int,
+    key_heads: int,
+) -> None:
+    got, expected = rotate_both(
+        tokens,
+        head=head,
+        neox=neox,
+        section=section,
+        query_heads=query_heads,
+        key_heads=key_heads,
+        dtype=dtype,
+        position_dtype=position_dtype,
+    )
+    assert float((got - expected).abs().max()) <= NOISE[dtype] * float(expected.abs().max().clamp(min=1))
+
+
+def test_kernel_without_tokens() -> None:
+    empty = torch.empty(0, 128)
+    kernel.rotate_(
+        empty, empty.clone(), cache(128), torch.empty(3, 0, dtype=torch.long), [24, 20, 20], 128, 128, True
+    )
+
+
+def test_kernel_refuses_what_it_cannot_rotate() -> None:
+    good = torch.zeros(2, 128)
+    positions = torch.zeros(3, 2, dtype=torch.long)
+    with pytest.raises(ValueError, match="contiguous heads"):
+        kernel.rotate_(torch.zeros(128, 2).T, good, cache(128), positions, [24, 20, 20], 128, 128, True)
+    with pytest.raises(ValueError, match="contiguous heads"):
+        kernel.rotate_(good, torch.zeros(2, 100), cache(128), positions, [24, 20, 20], 128, 128, True)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    section=st.lists(st.integers(1, 12), min_size=3, max_size=3),
+    tokens=st.integers(1, 9),
+    dtype=st.sampled_from(list(NOISE)),
+    position_dtype=st.sampled_from([torch.int32, torch.int64]),
+)
+def test_torch_rows_follow_the_rule(
+    section: list[int], tokens: int, dtype: torch.dtype, position_dtype: torch.dtype
+) -> None:
+    table = cache(2 * sum(section)).to(dtype)
+    positions = torch.randint(0, CONTEXT, (3, tokens)).to(position_dtype)
+    rows = gather_rows(table, positions, section)
+    for lane in range(sum(section)):
+        where = positions[axis_of(lane, section)].long()
+        assert torch.equal(rows[:, lane], table[where, lane])
+        assert torch.equal(rows[:, sum(section) + lane], table[where, sum(section) + lane])
