@@ -22,6 +22,9 @@ from tests.lab import flags
 START_SECONDS = 420  # four processes import SGLang on two cores; a dead server is noticed at once
 STOP_SECONDS = 10
 TAIL = 6000  # characters of the log that an error message shows
+# Compiling for the first request would take longer than all requests of a test, and threads that wait for
+# each other on few busy cores make a forward pass four times as dear.
+QUICK = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
 
 
 class ServerFailed(RuntimeError):
@@ -146,7 +149,7 @@ def _started(
 
 
 def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str]:
-    merged: dict[str, str | None] = {**os.environ, **flags.ENVIRONMENT, **(changes or {})}
+    merged: dict[str, str | None] = {**os.environ, **flags.ENVIRONMENT, **QUICK, **(changes or {})}
     return {name: value for name, value in merged.items() if value is not None}
 
 

@@ -22,11 +22,29 @@ INTERLEAVED = {"rope_type": "default", "mrope_section": SECTION, "mrope_interlea
 
 
 def transformers_axes(section: list[int]) -> list[int]:
-    """The axis of each lane, read off what transformers' own function does with positions 0, 1, 2."""
-    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding as Rotary
+    """The axis of each lane, read off what transformers' own class makes of position (0, 1, 2)."""
+    rope = transformers_rope(section)
+    rope.inv_freq = torch.ones(sum(section))
+    cos, _ = rope(torch.zeros(1), torch.tensor([0, 1, 2])[:, None, None])
+    turned = cos[0, 0, : sum(section)]
+    return (turned[:, None] - torch.tensor([0.0, 1.0, 2.0]).cos()).abs().argmin(dim=1).tolist()
 
-    positions = torch.tensor([0, 1, 2])[:, None, None, None].expand(3, 1, 1, sum(section)).clone()
-    return Rotary.apply_interleaved_mrope(None, positions, section)[0, 0].tolist()
+
+def transformers_rope(section: list[int]) -> Any:
+    from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
+
+    # Both spellings: transformers 4 reads rope_theta, 5 reads it beside the sections.
+    parameters = {"rope_type": "default", "mrope_section": section, "mrope_interleaved": True}
+    config = Qwen3VLTextConfig(
+        head_dim=HEAD,
+        hidden_size=4 * HEAD,
+        num_attention_heads=4,
+        max_position_embeddings=CONTEXT,
+        rope_theta=THETA,
+        rope_scaling={**parameters, "rope_theta": THETA},
+    )
+    return Qwen3VLTextRotaryEmbedding(config)
 
 
 # Qwen3-VL of every size, MoE included; Qwen3.5; and what the chunked models use
@@ -85,23 +103,13 @@ def heads(tokens: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor
 
 def rotated_by_transformers(positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """The same heads through Qwen3-VL's own rotary class."""
-    from transformers.models.qwen3_vl import modeling_qwen3_vl as hf
-    from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
 
-    parameters = {"rope_type": "default", "mrope_section": SECTION, "mrope_interleaved": True}
-    config = Qwen3VLTextConfig(
-        head_dim=HEAD,
-        hidden_size=4 * HEAD,
-        num_attention_heads=4,
-        max_position_embeddings=CONTEXT,
-        rope_theta=THETA,
-        rope_scaling={**parameters, "rope_theta": THETA},
-    )
-    rope = hf.Qwen3VLTextRotaryEmbedding(config)
+    rope = transformers_rope(SECTION)
     query, key = heads(positions.shape[1], dtype)
     cos, sin = rope(query, positions[:, None])
     split = [x.view(1, positions.shape[1], -1, HEAD).transpose(1, 2) for x in (query, key)]
-    turned = hf.apply_rotary_pos_emb(*split, cos, sin)
+    turned = apply_rotary_pos_emb(*split, cos, sin)
     return tuple(x.transpose(1, 2).reshape(positions.shape[1], -1) for x in turned)  # type: ignore[return-value]
 
 
