@@ -342,7 +342,7 @@ def _get_mm_items_offset(
     wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     scope = _scope.get()
-    if scope is None or scope.resolution is None:
+    if scope is None or scope.resolution is None or not scope.request.expanded_only:
         return wrapped(*args, **kwargs)
     call = bind(wrapped, args, kwargs)
     call.arguments["input_ids"] = torch.tensor(scope.resolution.ids)
