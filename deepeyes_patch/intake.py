@@ -1,8 +1,9 @@
-"""Where the tokenizer manager takes a request: image or video placeholders that came without media.
+"""Where the tokenizer manager takes a request: what goes wrong before and after the processor.
 
 SGLang asks the image processor only about requests that carry media, so a prompt of ids whose images
 were forgotten (or whose placeholders the model sampled) would be served with the placeholder's own
-embedding. This is the one seam outside ``qwen_vl.py`` that a request passes through.
+embedding. And with ``--allow-auto-truncate`` it cuts the ids that came out of the processor, but not their
+positions and images. This is the one seam outside ``qwen_vl.py`` that a request passes through.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from deepeyes_patch import compat, processor, wrapping
 from deepeyes_patch.compat import Seam
+from deepeyes_patch.spans import VisionTokens
 
 SEAMS = (Seam("_tokenize_one_request", ("obj",), coroutine=True),)
 
@@ -39,20 +41,34 @@ async def _tokenize_one_request(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    _refuse_placeholders_without_media(manager, *args, **kwargs)
-    return await wrapped(*args, **kwargs)
+    return await _tokenize(wrapped, manager, *args, **kwargs)
 
 
-def _refuse_placeholders_without_media(manager: Any, obj: Any) -> None:
-    ids = getattr(obj, "input_ids", None)
-    if not isinstance(ids, list) or obj.contains_mm_input():
-        return
+async def _tokenize(wrapped: Callable[..., Awaitable[Any]], manager: Any, obj: Any) -> Any:
     tokens = processor.vision_tokens(getattr(manager, "mm_processor", None))
-    if tokens is None:
-        return
+    if tokens is None or not isinstance(getattr(obj, "input_ids", None), list):
+        return await wrapped(obj)
+    if not obj.contains_mm_input():
+        _refuse_placeholders(obj.input_ids, tokens)
+        return await wrapped(obj)
+    tokenized = await wrapped(obj)
+    _refuse_cut(tokenized)
+    return tokenized
+
+
+def _refuse_placeholders(ids: list[int], tokens: VisionTokens) -> None:
     for modality, token in {"image": tokens.image, **tokens.foreign}.items():
         if token in ids:
             raise ValueError(
                 f"input_ids hold {ids.count(token)} {modality} placeholder(s) (token {token}), the "
                 f"first at position {ids.index(token)}, and no {modality} came with them"
             )
+
+
+def _refuse_cut(tokenized: Any) -> None:
+    positions = processor.field(tokenized.mm_inputs, "mrope_positions")
+    if positions is not None and positions.shape[-1] != len(tokenized.input_ids):
+        raise ValueError(
+            f"the {positions.shape[-1]} input_ids of this request exceed the context length, and SGLang "
+            f"cut them to {len(tokenized.input_ids)}; its images would no longer fit them"
+        )

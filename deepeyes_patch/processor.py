@@ -424,20 +424,20 @@ def _last_look(scope: _Scope, result: Any, grids: Any = None) -> None:
     ValueError
         Ids, padded ids, offsets or positions differ from what the ids and grids demand.
     """
-    items = list(_field(result, "mm_items") or [])
+    items = list(field(result, "mm_items") or [])
     if grids is None:
         grids = [row for item in items for row in _grid_rows(getattr(item, "image_grid_thw", None))]
     expected = scope.check(grids)
     offsets = [tuple(pair) for item in items for pair in item.offsets]
-    padded = _field(result, "padded_input_ids")
-    _demand("input_ids", _field(result, "input_ids") == expected.ids)
+    padded = field(result, "padded_input_ids")
+    _demand("input_ids", field(result, "input_ids") == expected.ids)
     _demand("image offsets", offsets == expected.offsets)
     if padded is not None:
         _demand("padded_input_ids", _outside(padded, expected) == _outside(expected.ids, expected))
-    _demand("M-RoPE positions", _positions_follow(_field(result, "mrope_positions"), expected, scope))
+    _demand("M-RoPE positions", _positions_follow(field(result, "mrope_positions"), expected, scope))
 
 
-def _field(result: Any, name: str) -> Any:
+def field(result: Any, name: str) -> Any:
     """A part of the processor's result, which is a dict to 0.5.9 and a typed object since."""
     return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import deepeyes_patch
 from tests.lab import processors
@@ -27,14 +28,17 @@ def manager(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The real class's method on an object that holds the real processor, and no server around it."""
     cls = importlib.import_module(MANAGER).TokenizerManager
 
-    async def _tokenize_one_request(self: Any, obj: Any) -> None:
-        raise _Reached
+    async def _tokenize_one_request(self: Any, obj: Any) -> Any:
+        if self.answer is None:
+            raise _Reached
+        return self.answer
 
     _tokenize_one_request.__module__ = MANAGER
     monkeypatch.setattr(cls, "_tokenize_one_request", _tokenize_one_request)
     deepeyes_patch.install(["processor"])
     made = object.__new__(cls)
     made.mm_processor = processors.build(kind)  # type: ignore[arg-type]
+    made.answer = None
     yield made
     deepeyes_patch.uninstall()
 
@@ -80,3 +84,14 @@ def test_other_models_pass(folder: Path, manager: Any) -> None:
         manager.mm_processor = other
         with pytest.raises(_Reached):
             send(manager, [tokens.image])
+
+
+def test_ids_that_sglang_cut_are_refused(folder: Path, manager: Any) -> None:
+    """tests/e2e shows it on a real server with ``--allow-auto-truncate``."""
+    tokens = rollouts.vision(folder)
+    positions = SimpleNamespace(mrope_positions=torch.zeros(3, 10))
+    manager.answer = SimpleNamespace(input_ids=[1] * 10, mm_inputs=positions)
+    send(manager, [tokens.image], [rollouts.picture(64, 64)])
+    manager.answer.input_ids.pop()
+    with pytest.raises(ValueError, match=r"the 10 input_ids.*cut them to 9"):
+        send(manager, [tokens.image], [rollouts.picture(64, 64)])
