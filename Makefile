@@ -16,7 +16,8 @@ help:
 lab:
 	@$(PYTHON) tests/lab/environments.py
 
-demo: lab
+demo:
+	@$(PYTHON) tests/lab/environments.py base $(SERVED)
 	@.lab/base/bin/python -m tests.e2e.demo $(SERVED)
 
 test: lint unit install sglang e2e
