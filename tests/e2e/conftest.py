@@ -1,0 +1,37 @@
+"""Real servers of one release, asked through HTTP.
+
+Run inside a release's environment (``.lab/0.5.23/bin/python -m pytest tests/e2e``); without SGLang these
+tests fail, they are not skipped.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.lab import flags, models
+
+# A test run that is told to end (a CI's time limit) stops its servers, as on Ctrl-C.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+# The server has its own threads; two sets that wait for each other on few cores cost more than they give.
+torch.set_num_threads(1)
+
+
+def pytest_report_header() -> str:
+    import sglang
+
+    return f"sglang {sglang.__version__}"
+
+
+@pytest.fixture(scope="session")
+def release() -> str:
+    return flags.installed().version
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """The tiny Qwen3-VL."""
+    return models.ensure("qwen3_vl")
