@@ -260,7 +260,9 @@ def _get_mm_processor(
 ) -> Any:
     """Refuse a processor for a Qwen-VL model that does not run through our wrappers."""
     constructed = wrapped(*args, **kwargs)
-    model_type = getattr(wrapping.bind(wrapped, args, kwargs).arguments["hf_config"], "model_type", "")
+    model_type = (
+        getattr(wrapping.bind(wrapped, args, kwargs).arguments["hf_config"], "model_type", None) or ""
+    )
     if not model_type.startswith(_QWEN_VL_TYPES):
         return constructed
     _raise_failure("processor")
@@ -281,7 +283,7 @@ def _get_mm_processor(
 
 def _raise_failure(repair: str) -> None:
     if repair in _failures:
-        raise _failures[repair]
+        raise _failures[repair].with_traceback(None)  # it would grow with every construction
 
 
 def _announce() -> None:

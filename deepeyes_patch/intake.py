@@ -8,7 +8,7 @@ positions and images. This is the one seam outside ``qwen_vl.py`` that a request
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -46,22 +46,24 @@ async def _tokenize_one_request(
 
 async def _tokenize(wrapped: Callable[..., Awaitable[Any]], manager: Any, obj: Any) -> Any:
     tokens = processor.vision_tokens(getattr(manager, "mm_processor", None))
-    if tokens is None or not isinstance(getattr(obj, "input_ids", None), list):
+    if tokens is None or getattr(obj, "input_ids", None) is None:
         return await wrapped(obj)
     if not obj.contains_mm_input():
         _refuse_placeholders(obj.input_ids, tokens)
         return await wrapped(obj)
+    if getattr(obj, "text", None):
+        raise ValueError("a request with images holds both text and input_ids; send one of them")
     tokenized = await wrapped(obj)
     _refuse_cut(tokenized)
     return tokenized
 
 
-def _refuse_placeholders(ids: list[int], tokens: VisionTokens) -> None:
+def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
     for modality, token in {"image": tokens.image, **tokens.foreign}.items():
         if token in ids:
             raise ValueError(
-                f"input_ids hold {ids.count(token)} {modality} placeholder(s) (token {token}), the "
-                f"first at position {ids.index(token)}, and no {modality} came with them"
+                f"input_ids hold {list(ids).count(token)} {modality} placeholder(s) (token {token}), the "
+                f"first at position {list(ids).index(token)}, and no {modality} came with them"
             )
 
 

@@ -5,6 +5,7 @@ Pure logic, free of torch and SGLang.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ class PretokenizedRequest:
         The caller's token ids; copied.
     tokens:
         The ids with a meaning, from the processor's configuration.
+    vocab_size:
+        How many rows the model's embedding has. SGLang clamps ids beyond it to the nearest row.
     image_count:
         How many images came along; ``None`` when only the grids will tell (preprocessed items).
     expanded_only:
@@ -45,7 +48,8 @@ class PretokenizedRequest:
     Raises
     ------
     ValueError
-        A placeholder outside a span, or another number of spans than of images.
+        Something that is no token id, a placeholder outside a span, or another number of spans than of
+        images.
     """
 
     def __init__(
@@ -53,10 +57,11 @@ class PretokenizedRequest:
         ids: Sequence[int],
         tokens: VisionTokens,
         *,
+        vocab_size: int,
         image_count: int | None,
         expanded_only: bool = False,
     ) -> None:
-        self.ids = list(ids)
+        self.ids = _token_ids(ids, vocab_size)
         self.spans: list[Span] = spans.find_spans(self.ids, tokens)
         self.expanded_only = expanded_only
         if image_count is not None:
@@ -96,12 +101,16 @@ class PretokenizedRequest:
             if span.length == count or (span.length == 1 and not self.expanded_only):
                 continue
             t, h, w = rows[index]
+            grid = f"grid_thw {t}x{h}x{w}, spatial_merge_size {spatial_merge_size}"
+            found = (
+                f"image {index} of {len(counts)}: input_ids hold {span.length} image placeholders for it "
+                f"from position {span.start} on"
+            )
+            if self.expanded_only:
+                raise ValueError(f"{found}, and the image_grid_thw that came with it makes {count} ({grid})")
             raise ValueError(
-                f"image {index} of {len(counts)}: input_ids hold {span.length} image placeholders "
-                f"for it from position {span.start} on, and the server's image processor makes "
-                f"{count} (grid_thw {t}x{h}x{w}, spatial_merge_size {spatial_merge_size}"
-                f"{_prefixed(pixel_bounds())}). Send {count}"
-                f"{'' if self.expanded_only else ' or a single one'}, with the image sized as the "
+                f"{found}, and the server's image processor makes {count} ({grid}"
+                f"{_prefixed(pixel_bounds())}). Send {count} or a single one, with the image sized as the "
                 f"server sizes it"
             )
         return Resolution(
@@ -116,6 +125,21 @@ class PretokenizedRequest:
                 f"input_ids hold {len(self.spans)} image span(s) (vision_start, placeholders, "
                 f"vision_end), and {image_count} image(s) came with them"
             )
+
+
+def _token_ids(ids: Sequence[int], vocab_size: int) -> list[int]:
+    """A list of plain ints that the model has embeddings for."""
+    try:
+        plain = array("q", ids).tolist()
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"input_ids must be a flat sequence of token ids: {error}") from error
+    if plain and not (min(plain) >= 0 and max(plain) < vocab_size):
+        position = next(i for i, token in enumerate(plain) if not 0 <= token < vocab_size)
+        raise ValueError(
+            f"input_ids hold {plain[position]} at position {position}, and the model has embeddings for "
+            f"0 to {vocab_size - 1}"
+        )
+    return plain
 
 
 def _prefixed(text: str) -> str:

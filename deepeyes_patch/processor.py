@@ -28,6 +28,7 @@ seam                                what we do there, inside a scope
 
 from __future__ import annotations
 
+import errno
 import inspect
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -85,6 +86,10 @@ class _Scope:
             lambda: _pixel_bounds(self.processor),
         )
 
+
+# Marks a processor that was constructed with our wrappers in place; one that another package puts around
+# them later, without saying what it wraps, hides them from a look at the class.
+_SERVED = "_deepeyes_patch_serves"
 
 # The factor of the sides of an image (patch_size * spatial_merge_size) that ``resize_image_async`` knows.
 _RESIZE_FACTOR = 28
@@ -148,12 +153,15 @@ def check_construction(processor: Any, switch: str) -> None:
             [
                 f"deepeyes-patch wrapped {name}, and another package has put "
                 f"{compat.origin(function)} in its place. One of the two must go: switch that "
-                f"package's patch off, or set {switch}=off"
+                f"package's patch off (Relax's own: unset RELAX_DEEPEYES_QWEN_VL_PATCH and set "
+                f"{switch}=processor), or set {switch}=off"
                 for name, function in displaced
             ],
         )
     try:
         if vision_tokens(processor) is not None:
+            setattr(processor, _SERVED, True)
+            _vocab_size(processor)
             processor.hf_config.vision_config.spatial_merge_size + 0
             processor.mm_tokens.image_token + ""
     except (AttributeError, TypeError) as error:
@@ -186,22 +194,24 @@ async def _process(
 ) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["input_text"]
-    if not isinstance(prompt, list):
+    if prompt is None or isinstance(prompt, str):
         return await wrapped(*args, **kwargs)
-    images = call.arguments["image_data"] or []
+    images = _checked_images(call.arguments["image_data"])
     request_obj = call.arguments["request_obj"]
     _refuse_other_media(
         video=getattr(request_obj, "video_data", None),
         audio=getattr(request_obj, "audio_data", None),
     )
     scope = _open(processor, prompt, images)
-    # A copy: several releases keep this list or cut it to the context length.
-    call.arguments["input_text"] = list(prompt)
+    # Copies: several releases keep the ids or cut them to the context length, and take preprocessed items
+    # to pieces.
+    call.arguments["input_text"] = list(scope.request.ids)
+    call.arguments["image_data"] = images
     token = _scope.set(scope)
     try:
         result = await wrapped(*call.args, **call.kwargs)
     except Exception as error:
-        if _is_about_an_image(error):
+        if _is_about_an_image(error) or (scope.request.expanded_only and isinstance(error, _WRONG_SHAPE)):
             raise ValueError(f"an image could not be loaded: {_shortened(error)}") from error
         raise
     finally:
@@ -215,13 +225,18 @@ def _get_mm_data(
 ) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["prompt"]
-    if not isinstance(prompt, list):
+    if isinstance(prompt, str):
         return wrapped(*args, **kwargs)
     # Declared by name or collected by **kwargs, depending on the release.
     media = {**call.arguments, **call.arguments.get("kwargs", {})}
     _refuse_other_media(video=media.get("video_grid_thw"), audio=media.get("audio_feature_lens"))
     grids = media.get("img_grid_thw")
-    request = PretokenizedRequest(prompt, _vision_tokens(processor), image_count=len(_grid_rows(grids)))
+    request = PretokenizedRequest(
+        prompt,
+        _vision_tokens(processor),
+        vocab_size=_vocab_size(processor),
+        image_count=len(_grid_rows(grids)),
+    )
     scope = _Scope(processor, request)
     token = _scope.set(scope)
     try:
@@ -232,7 +247,18 @@ def _get_mm_data(
     return result
 
 
-def _open(processor: Any, prompt: list[int], images: Sequence[Any]) -> _Scope:
+def _checked_images(image_data: Any) -> list[Any]:
+    """The request's images as a list of its own, with the grids of preprocessed items as tensors."""
+    images = [] if image_data is None else list(image_data)
+    for index, image in enumerate(images):
+        if image is None or isinstance(image, (list, tuple, int, float)):
+            raise ValueError(f"image_data[{index}] is {image!s:.100}, which is no image")
+        if isinstance(image, dict):
+            images[index] = {**image, "image_grid_thw": torch.tensor(_preprocessed_grids([image]))}
+    return images
+
+
+def _open(processor: Any, prompt: Sequence[int], images: Sequence[Any]) -> _Scope:
     preprocessed = [image for image in images if isinstance(image, dict)]
     if preprocessed and len(preprocessed) != len(images):
         raise ValueError(
@@ -242,10 +268,31 @@ def _open(processor: Any, prompt: list[int], images: Sequence[Any]) -> _Scope:
     request = PretokenizedRequest(
         prompt,
         _vision_tokens(processor),
+        vocab_size=_vocab_size(processor),
         image_count=None if preprocessed else len(images),
         expanded_only=bool(preprocessed),
     )
-    return _Scope(processor, request)
+    scope = _Scope(processor, request)
+    for image in preprocessed:
+        _check_rows(image, scope.spatial_merge_size)
+    return scope
+
+
+def _check_rows(image: dict[str, Any], spatial_merge_size: int) -> None:
+    """Refuse preprocessed features that are more or fewer rows than their grids say."""
+    patches = sum(t * h * w for t, h, w in _grid_rows(image["image_grid_thw"]))
+    wanted = {
+        "pixel_values": patches,
+        "feature": patches // spatial_merge_size**2,
+        "precomputed_embeddings": patches // spatial_merge_size**2,
+    }
+    for name, rows in wanted.items():
+        shape = getattr(image.get(name), "shape", None)
+        if shape is not None and (len(shape) == 0 or shape[0] != rows):
+            raise ValueError(
+                f"a preprocessed item of image_data holds {name} of shape {list(shape)}, and its "
+                f"image_grid_thw demands {rows} rows"
+            )
 
 
 def _refuse_other_media(**media: Any) -> None:
@@ -255,6 +302,13 @@ def _refuse_other_media(**media: Any) -> None:
                 f"{modality} data with input_ids: deepeyes-patch serves images only in "
                 f"pre-tokenized requests. Send the prompt as text"
             )
+
+
+# What upstream raises over preprocessed items that are not what it expects.
+_WRONG_SHAPE = (TypeError, KeyError, AttributeError, IndexError)
+
+# The machine's troubles, not the image's.
+_RESOURCES = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def _is_about_an_image(error: BaseException) -> bool:
@@ -268,7 +322,9 @@ def _is_about_an_image(error: BaseException) -> bool:
     while (earlier := error.__cause__ or error.__context__) is not None:
         wrapped_by_loader |= isinstance(error, RuntimeError) and "load" in str(error)
         error = earlier
-    pillows = isinstance(error, (OSError, SyntaxError, struct.error))
+    if isinstance(error, OSError) and error.errno in _RESOURCES:
+        return False
+    pillows = isinstance(error, (OSError, SyntaxError, struct.error)) and not isinstance(error, TimeoutError)
     return pillows or (wrapped_by_loader and not isinstance(error, (RuntimeError, MemoryError)))
 
 
@@ -434,7 +490,12 @@ def _last_look(scope: _Scope, result: Any, grids: Any = None) -> None:
     _demand("image offsets", offsets == expected.offsets)
     if padded is not None:
         _demand("padded_input_ids", _outside(padded, expected) == _outside(expected.ids, expected))
-    _demand("M-RoPE positions", _positions_follow(field(result, "mrope_positions"), expected, scope))
+    positions = _positions(expected, scope.spatial_merge_size)
+    found = field(result, "mrope_positions")
+    _demand("M-RoPE positions", found is not None and torch.equal(found.cpu().long(), positions))
+    delta = int(positions.max()) + 1 - len(expected.ids)
+    found = field(result, "mrope_position_delta")
+    _demand("M-RoPE delta", found is not None and int(torch.as_tensor(found).flatten()[0]) == delta)
 
 
 def field(result: Any, name: str) -> Any:
@@ -446,8 +507,9 @@ def _demand(what: str, right: bool) -> None:
     if not right:
         raise ValueError(
             f"deepeyes-patch refuses this request: the {what} that SGLang {compat.sglang_version()} "
-            f"made for it do not follow from its input_ids. The request took a path through SGLang's "
-            f"processor that deepeyes-patch does not cover; please report it"
+            f"made for it do not follow from its input_ids and image grids. Either preprocessed data that "
+            f"came with it says otherwise, or it took a path through SGLang's processor that "
+            f"deepeyes-patch does not cover; then please report it"
         )
 
 
@@ -462,15 +524,23 @@ def _outside(ids: Sequence[int], expected: Resolution) -> list[Any]:
     return pieces
 
 
-def _positions_follow(positions: Any, expected: Resolution, scope: _Scope) -> bool:
-    """Whether there is a (t, h, w) position for each id, and each image spans its own grid."""
-    if positions is None or tuple(positions.shape) != (3, len(expected.ids)):
-        return False
-    merge = scope.spatial_merge_size
-    firsts = torch.tensor([first for first, _ in expected.offsets], dtype=torch.long)
-    lasts = torch.tensor([last for _, last in expected.offsets], dtype=torch.long)
-    extents: list[list[int]] = (positions[1:, lasts] - positions[1:, firsts]).T.tolist()
-    return extents == [[h // merge - 1, w // merge - 1] for _, h, w in expected.grids]
+def _positions(expected: Resolution, spatial_merge_size: int) -> torch.Tensor:
+    """M-RoPE positions int64 [3, num_tokens] by definition, for text and images.
+
+    Text counts up on all three axes; an image starts where the text before it ends and spans its merged
+    grid; what follows starts one past the largest position so far (Qwen2-VL paper, section 2.1).
+    """
+    pieces, token, start = [], 0, 0
+    for (first, last), (t, h, w) in zip(expected.offsets, expected.grids, strict=True):
+        text = first - token
+        pieces.append(torch.arange(start, start + text).expand(3, -1))
+        axes = (torch.arange(t), torch.arange(h // spatial_merge_size), torch.arange(w // spatial_merge_size))
+        grid = torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")])
+        pieces.append(grid + start + text)
+        start += text + max(len(axis) for axis in axes)
+        token = last + 1
+    pieces.append(torch.arange(start, start + len(expected.ids) - token).expand(3, -1))
+    return torch.cat(pieces, dim=1)
 
 
 # --- reading what upstream holds ----------------------------------------------------------------------
@@ -478,6 +548,8 @@ def _positions_follow(positions: Any, expected: Resolution, scope: _Scope) -> bo
 
 def vision_tokens(processor: Any) -> VisionTokens | None:
     """The token ids of a processor whose outermost method is ours; ``None`` for any other."""
+    if getattr(processor, _SERVED, False):
+        return _vision_tokens(processor)
     outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
     while outermost is not None and not isinstance(outermost, wrapping.SeamWrapper):
         outermost = getattr(outermost, "__wrapped__", None)
@@ -515,25 +587,54 @@ def _preprocessed_grids(images: Iterable[Any]) -> list[GridTHW]:
 
 
 def _grid_rows(grids: Any) -> list[GridTHW]:
-    """(t, h, w) rows from a tensor, an array or nested lists of shape [N, 3] or [3]."""
-    if grids is None or len(grids) == 0:
+    """(t, h, w) rows from a tensor, an array or nested lists of shape [N, 3] or [3].
+
+    Raises
+    ------
+    ValueError
+        Another shape, or sizes that are not whole and positive.
+    """
+    if grids is None:
         return []
-    if isinstance(grids, list) and isinstance(grids[0], torch.Tensor):
-        grids = torch.stack(grids)
-    rows = torch.as_tensor(grids).reshape(-1, 3).tolist()
+    try:
+        if isinstance(grids, (list, tuple)) and len(grids) and isinstance(grids[0], torch.Tensor):
+            grids = torch.stack(list(grids))
+        table = torch.as_tensor(grids)
+        if table.numel() == 0:
+            return []
+        if table.ndim > 2 or table.shape[-1] != 3:
+            raise ValueError(f"shape {list(table.shape)}")
+        rows = table.reshape(-1, 3).tolist()
+        if any(size != int(size) or size < 1 for row in rows for size in row):
+            raise ValueError("sizes that are not whole and positive")
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        raise ValueError(
+            f"image_grid_thw must be (t, h, w) for each image, of shape [N, 3] or [3], and is "
+            f"{grids!s:.200}: {error}"
+        ) from error
     return [(int(t), int(h), int(w)) for t, h, w in rows]
+
+
+def _vocab_size(processor: Any) -> int:
+    return int(processor.hf_config.get_text_config().vocab_size)
 
 
 def _pixel_bounds(processor: Any) -> str:
     """The pixel bounds that the server's image processor really works with."""
     image_processor = getattr(processor._processor, "image_processor", None)
-    size = getattr(image_processor, "size", None) or {}
-    bounds = {
-        "min_pixels": getattr(image_processor, "min_pixels", None) or size.get("shortest_edge"),
-        "max_pixels": getattr(image_processor, "max_pixels", None) or size.get("longest_edge"),
-    }
     # --mm-process-config, which SGLang hands to the image processor with every call
-    bounds.update(getattr(processor, "image_config", None) or {})
+    config = dict(getattr(processor, "image_config", None) or {})
+    sizes = [config.pop("size", None), getattr(image_processor, "size", None)]
+
+    def bound(edge: str, name: str) -> Any:
+        given = [size.get(edge) for size in sizes if size is not None]
+        return next((pixels for pixels in given if pixels), getattr(image_processor, name, None))
+
+    bounds = {
+        "min_pixels": bound("shortest_edge", "min_pixels"),
+        "max_pixels": bound("longest_edge", "max_pixels"),
+        **config,
+    }
     return ", ".join(f"{name} {value}" for name, value in bounds.items())
 
 

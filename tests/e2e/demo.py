@@ -81,15 +81,15 @@ def measure(release: str) -> list[Entry]:
 
 def table(tables: dict[str, list[Entry]]) -> Iterator[str]:
     """At most 100 columns: a row for each request, stock on the left and patched on the right."""
-    yield f"{'':41}{'------------ stock ------------':<33}{'----------- patched -----------'}"
+    yield f"{'':39}{'---------- stock ----------':<33}{'--------- patched ---------'}"
     columns = f"{'HTTP':>4}{'used':>7}{'error':>9}"
-    yield f"{'request':<25}{'sent':>6}{'due':>6}    {columns:<33}{columns}"
+    yield f"{'request':<23}{'sent':>6}{'due':>6}    {columns:<33}{columns}"
     for release, entries in tables.items():
         yield f"SGLang {release}"
         half = len(entries) // 2
         for stock, patched in zip(entries[:half], entries[half:], strict=True):
             sent = "-" if patched["sent"] is None else patched["sent"]
-            head = f"  {patched['title']:<23}{sent:>6}{patched['due']:>6}"
+            head = f"  {patched['title']:<21}{sent:>6}{patched['due']:>6}"
             yield f"{head}    {cells(stock):<33}{cells(patched)}".rstrip()
 
 

@@ -82,7 +82,7 @@ def in_words(verdict: Verdict) -> str:
     if verdict.status != 200:
         return f"HTTP {verdict.status}"
     word = "exact" if verdict.exact else "WRONG"
-    return f"{word}, {verdict.tokens_used} tokens, log-probs within {verdict.error:.4f} of transformers'"
+    return f"{word}, {verdict.tokens_used} tokens, log-probs off by {verdict.error:.4f} at most"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.lab import client, reference
+from tests.lab import client, models, reference
 from tests.lab.client import Answer
 from tests.lab.server import Server
 from tests.sglang import rollouts
@@ -142,6 +142,15 @@ BAD: dict[str, Callable[[Path], Bad]] = {
     "a video pad and no media at all": _bad(
         lambda f, ids, data: Bad(
             [5, rollouts.vision(f).video, 5], None, r"hold 1 video placeholder.* no video came with them"
+        )
+    ),
+    "an id beyond the vocabulary": _bad(
+        # SGLang would clamp it to the last row of the embedding.
+        lambda f, ids, data: Bad([*ids, 10**7], data, r"hold 10000000 at position \d+, and the model has")
+    ),
+    "ids that SGLang cuts to the context length": _bad(
+        lambda f, ids, data: Bad(
+            [*ids, *[5] * models.CONTEXT], data, r"exceed the context length, and SGLang cut them to"
         )
     ),
     "an image that cannot be decoded": _bad(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import inspect
 import io
 import random
@@ -120,6 +121,25 @@ def test_broken_images_are_refused_and_the_next_request_is_right(
         processors.process(processor, request.ids, [BROKEN[name](), picture(448, 224)])
     assert len(str(caught.value)) < 2000
     assert_exact(folder, processors.process(processor, request.ids, request.images), request)
+
+
+@pytest.mark.parametrize("item", [None, 17, [BASE], (BASE,)])
+def test_what_is_no_image(item: Any, folder: Path, processor: Any, patched: None) -> None:
+    request = rollouts.expanded(folder, [BASE, BASE])
+    with pytest.raises(ValueError, match=r"image_data\[1\] is .*no image"):
+        processors.process(processor, request.ids, [BASE, item])
+
+
+def test_the_machines_troubles_are_not_the_callers(
+    folder: Path, processor: Any, patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    request = rollouts.expanded(folder, [BASE])
+    monkeypatch.setattr(type(processor._processor.image_processor), "__call__", full)
+    with pytest.raises(OSError, match="No space left"):
+        processors.process(processor, request.ids, request.images)
 
 
 def test_exif_orientation_is_the_servers(kind: models.Kind, folder: Path, patched: None) -> None:

@@ -78,6 +78,14 @@ def test_other_requests_pass(folder: Path, manager: Any) -> None:
         )
 
 
+def test_text_beside_ids_and_images_is_refused(folder: Path, manager: Any) -> None:
+    """SGLang would take the text and drop the ids without a word."""
+    tokens = rollouts.vision(folder)
+    obj = SimpleNamespace(text="a", input_ids=[tokens.image], contains_mm_input=lambda: True)
+    with pytest.raises(ValueError, match="both text and input_ids"):
+        asyncio.run(manager._tokenize_one_request(obj))
+
+
 def test_other_models_pass(folder: Path, manager: Any) -> None:
     tokens = rollouts.vision(folder)
     for other in (None, SimpleNamespace(mm_tokens=SimpleNamespace(image_token_id=tokens.image))):

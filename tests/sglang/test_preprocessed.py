@@ -98,6 +98,58 @@ def test_without_grids_refused(folder: Path, processor: Any, make: Any, patched:
         processors.process(processor, drifted(folder).ids, [item])
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [
+        pytest.param(lambda rows: rows.tolist(), id="lists"),
+        pytest.param(lambda rows: list(rows), id="list of tensors"),
+        pytest.param(lambda rows: rows.int(), id="int32"),
+    ],
+)
+def test_spellings_of_the_grids(grid: Any, folder: Path, processor: Any, make: Any, patched: None) -> None:
+    request = drifted(folder)
+    item = make(folder, IMAGES)
+    item["image_grid_thw"] = grid(item["image_grid_thw"])
+    before = dict(item)
+    assert_exact(folder, processors.process(processor, list(request.ids), [item]), request)
+    assert item == before or all(item[key] is before[key] for key in before), "the caller's item was changed"
+
+
+@pytest.mark.parametrize(
+    "grid", [5, "abc", [14, 28], [1, 14, 28, 1], [[1, 14.7, 28]], [[1, -14, -28]], {"a": 1}, torch.tensor(5)]
+)
+def test_grids_that_are_none(grid: Any, folder: Path, processor: Any, make: Any, patched: None) -> None:
+    item = {**make(folder, IMAGES), "image_grid_thw": grid}
+    with pytest.raises(ValueError, match="image_grid_thw must be"):
+        processors.process(processor, drifted(folder).ids, [item])
+
+
+def test_rows_that_do_not_fit_the_grids(folder: Path, processor: Any, make: Any, patched: None) -> None:
+    item = make(folder, IMAGES)
+    name = "feature" if "feature" in item else "pixel_values"
+    item[name] = item[name][:20]
+    with pytest.raises(ValueError, match=rf"holds {name} of shape \[20, .*demands"):
+        processors.process(processor, drifted(folder).ids, [item])
+
+
+def test_positions_of_the_callers_own(folder: Path, processor: Any, make: Any, patched: None) -> None:
+    """0.5.23 would take them; they must be what the ids demand, or the request is refused."""
+    request = drifted(folder)
+    right = processors.process(processor, list(request.ids), [make(folder, IMAGES)])
+    wrong = {
+        **make(folder, IMAGES),
+        "mrope_positions": right.mrope_positions + 1000,
+        "mrope_position_delta": torch.tensor([[77]]),
+    }
+    outcome = rollouts.attempt(processor, Request(request.ids, [wrong], request.expected_ids))
+    if isinstance(outcome, Exception):
+        assert isinstance(outcome, ValueError)
+        assert "M-RoPE positions" in str(outcome)
+    else:
+        grids = rollouts.image_grids(folder, IMAGES)
+        assert_exact(folder, outcome, request, grids=grids)
+
+
 def test_mixed_with_raw_images_refused(folder: Path, processor: Any, make: Any, patched: None) -> None:
     images = [make(folder, IMAGES[:1]), IMAGES[1]]
     with pytest.raises(ValueError, match=r"mixes 1 preprocessed item.*1 raw"):

@@ -81,6 +81,17 @@ def test_features_are_those_of_the_text_prompt(folder: Path, processor: Any, pat
     assert torch.equal(ours, torch.cat([item.feature for item in of_text.mm_items]))
 
 
+def test_other_sequences_of_ids(folder: Path, processor: Any, patched: None) -> None:
+    """``Engine`` takes what it is given; stock dies on anything but a list."""
+    request = rollouts.expanded(folder, PICTURES[:1])
+    for ids in (
+        tuple(request.ids),
+        torch.tensor(request.ids).numpy(),
+        list(torch.tensor(request.ids).numpy()),
+    ):
+        assert_exact(folder, processors.process(processor, ids, request.images), request)
+
+
 # --- refusals -----------------------------------------------------------------------------------------
 
 
@@ -169,6 +180,12 @@ REFUSALS: dict[str, Callable[[_Good], tuple[list[int], list[Any], str]]] = {
         g.images,
         rf"video placeholder.*position {len(g.ids) + 1}",
     ),
+    "an id beyond the vocabulary": lambda g: (
+        [*g.ids, 10**7],
+        g.images,
+        rf"10000000 at position {len(g.ids)}",
+    ),
+    "a negative id": lambda g: ([-7, *g.ids], g.images, r"-7 at position 0"),
     "no span at all": lambda g: (
         rollouts.tokenize(g.folder, "What is this?"),
         g.images,
