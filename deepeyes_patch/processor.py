@@ -253,13 +253,18 @@ def _checked_images(image_data: Any) -> list[Any]:
     for index, image in enumerate(images):
         if image is None or isinstance(image, (list, tuple, int, float)):
             raise ValueError(f"image_data[{index}] is {image!s:.100}, which is no image")
-        if isinstance(image, dict):
+        if _is_preprocessed(image):
             images[index] = {**image, "image_grid_thw": torch.tensor(_preprocessed_grids([image]))}
     return images
 
 
+def _is_preprocessed(image: Any) -> bool:
+    """A dict is what the HF processor made, or embeddings; but SGLang also takes ``{"url": ...}``."""
+    return isinstance(image, dict) and "url" not in image
+
+
 def _open(processor: Any, prompt: Sequence[int], images: Sequence[Any]) -> _Scope:
-    preprocessed = [image for image in images if isinstance(image, dict)]
+    preprocessed = [image for image in images if _is_preprocessed(image)]
     if preprocessed and len(preprocessed) != len(images):
         raise ValueError(
             f"image_data mixes {len(preprocessed)} preprocessed item(s) (dict) with "

@@ -185,9 +185,12 @@ def _splits(folder: Path) -> dict[int, tuple[int, int]]:
     return splits
 
 
-def attempt(processor: Any, request: Request) -> Any:
-    """The result, or the exception in its place; some stock releases never return, others want IndexError."""
-    work = processors.process_async(processor, list(request.ids), request.images)
+def attempt(processor: Any, request: Request, text: str | None = None) -> Any:
+    """The result, or the exception in its place, for the ids or for ``text`` with the same images.
+
+    Some stock releases never return, others raise whatever their code runs into.
+    """
+    work = processors.process_async(processor, text or list(request.ids), request.images)
     try:
         return processors.run(asyncio.wait_for(work, 10))
     except (AssertionError, LookupError, RuntimeError, TimeoutError, ValueError) as error:

@@ -123,6 +123,18 @@ def test_broken_images_are_refused_and_the_next_request_is_right(
     assert_exact(folder, processors.process(processor, request.ids, request.images), request)
 
 
+def test_a_url_in_a_dict(folder: Path, processor: Any, patched: None) -> None:
+    """What the release makes of it with a text prompt, it makes of it with ids, or says no."""
+    image = {"url": "data:image/png;base64," + base64.b64encode(FORMATS["PNG"]).decode()}
+    request = rollouts.expanded(folder, [BASE])
+    of_text = rollouts.attempt(processor, rollouts.Request([], [image], []), rollouts.conversation(1))
+    of_ids = rollouts.attempt(processor, rollouts.Request(request.ids, [image], request.ids))
+    if isinstance(of_text, Exception) or of_text.grids is None:  # 0.5.3 takes any dict for embeddings
+        assert isinstance(of_ids, ValueError)
+    else:
+        assert_exact(folder, of_ids, request)
+
+
 @pytest.mark.parametrize("item", [None, 17, [BASE], (BASE,)])
 def test_what_is_no_image(item: Any, folder: Path, processor: Any, patched: None) -> None:
     request = rollouts.expanded(folder, [BASE, BASE])
