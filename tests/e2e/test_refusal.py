@@ -100,7 +100,9 @@ def test_another_patch_that_came_after_ours(refusals: dict[str, Future[str]], re
     assert_complete(message, release)
     assert "QwenVLImageProcessor.process_mm_data_async" in message
     assert "relax_like_patch.patched_process_mm_data_async" in message
-    assert "switch that package's patch off, or set DEEPEYES_PATCH=off" in message
+    assert "switch that package's patch off" in message
+    assert "unset RELAX_DEEPEYES_QWEN_VL_PATCH and set DEEPEYES_PATCH=processor" in message
+    assert "or set DEEPEYES_PATCH=off" in message
 
 
 def test_a_misspelt_switch(folder: Path) -> None:
