@@ -90,6 +90,14 @@ def interleaved_mrope_kernel(
     )
 
 
+def block_sizes(query_heads: int, key_heads: int, half: int) -> tuple[int, int]:
+    """(lane_block, head_block) that the kernel is launched with; ``half`` is rotary_dim // 2."""
+    lane_block = triton.next_power_of_2(half)
+    # 2048 elements a step keep a head block in registers on every card from sm_80 on.
+    head_block = min(triton.next_power_of_2(max(query_heads, key_heads)), max(1, 2048 // lane_block))
+    return lane_block, head_block
+
+
 def rotate_(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -129,10 +137,8 @@ def rotate_(
                 f"heads of {head_size}"
             )
     half = rotary_dim // 2
-    lane_block = triton.next_power_of_2(half)
     query_heads, key_heads = query.shape[-1] // head_size, key.shape[-1] // head_size
-    # 2048 elements a step keep a head block in registers on every card from sm_80 on.
-    head_block = min(triton.next_power_of_2(max(query_heads, key_heads)), max(1, 2048 // lane_block))
+    lane_block, head_block = block_sizes(query_heads, key_heads, half)
     interleaved_mrope_kernel[(num_tokens,)](
         query,
         key,

@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from deepeyes_patch.mrope.kernel import interleaved_mrope_kernel
+from deepeyes_patch.mrope.kernel import block_sizes, interleaved_mrope_kernel
 
 CARDS = {80: "sm_80 (A100)", 90: "sm_90 (H100, H200)", 120: "sm_120 (RTX PRO, 50 series)"}
 # name -> dtype, query heads, key heads, head size, half of the rotary dimension, h and w sections
@@ -30,7 +30,7 @@ SHAPES = {
 def resources(capability: int, shape: tuple[str, int, int, int, int, int, int]) -> dict[str, int]:
     """REG, STACK (spills live there), SHARED of the compiled kernel."""
     dtype, query_heads, key_heads, head_size, half, section_h, section_w = shape
-    lane_block = triton.next_power_of_2(half)
+    lane_block, head_block = block_sizes(query_heads, key_heads, half)
     constants = {
         "query_heads": query_heads,
         "key_heads": key_heads,
@@ -40,7 +40,7 @@ def resources(capability: int, shape: tuple[str, int, int, int, int, int, int]) 
         "section_w": section_w,
         "neox": True,
         "lane_block": lane_block,
-        "head_block": min(triton.next_power_of_2(max(query_heads, key_heads)), max(1, 2048 // lane_block)),
+        "head_block": head_block,
     }
     pointers = {
         "query_ptr": f"*{dtype}",
