@@ -1,4 +1,4 @@
-"""Put wrapt wrappers on classes, know them again, and take them off.
+"""Put wrappers on classes and modules, know them again, and take them off.
 
 The only place that changes a class or module of SGLang's.
 """
@@ -20,7 +20,7 @@ class SeamWrapper(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # 1.16 has 
 
 
 class _Placement:
-    def __init__(self, owner: Any, name: str, wrapper: SeamWrapper) -> None:
+    def __init__(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         self.owner = owner
         self.name = name
         self.wrapper = wrapper
@@ -49,10 +49,26 @@ def wrap(owner: Any, name: str, wrapper: Wrapper) -> None:
 
     Wrapping on the class itself and not on a base leaves every other model's processor as it is.
     """
+    _place(owner, name, lambda current: SeamWrapper(current, wrapper))
+
+
+def wrap_traceably(
+    owner: Any, name: str, decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    """`wrap` with a plain function, for what ``torch.compile`` has to trace.
+
+    It cannot look into wrapt's objects where SGLang compiles a forward (as a method bound by hand), and
+    SGLang reads ``forward.__code__``. ``decorate`` makes the wrapper from the original, with
+    `functools.wraps`.
+    """
+    _place(owner, name, decorate)
+
+
+def _place(owner: Any, name: str, decorate: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     current = inspect.getattr_static(owner, name)
     if any(p.owner is owner and p.name == name and p.in_force() for p in _placements):
         return
-    placement = _Placement(owner, name, SeamWrapper(current, wrapper))
+    placement = _Placement(owner, name, decorate(current))
     setattr(owner, name, placement.wrapper)
     _placements.append(placement)
 

@@ -244,3 +244,34 @@ def test_a_copy_of_the_wrapped_function_displaces_ours(target: type[Any]) -> Non
     wrapping.wrap(target, "method", recording)
     target.method = functools.wraps(original)(lambda self, *args: original(self, *args))
     assert [name for name, _ in wrapping.displaced()] == ["Target.method"]
+
+
+def doubling(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def doubled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs) * 2
+
+    return doubled
+
+
+def test_a_traceable_wrapper_is_a_plain_function(target: type[Any]) -> None:
+    original = vars(target)["method"]
+    wrapping.wrap_traceably(target, "method", doubling)
+    wrapping.wrap_traceably(target, "method", doubling)
+    assert isinstance(vars(target)["method"], types.FunctionType)
+    assert target().method(1) == (1, 2, 1, 2)
+    assert inspect.signature(target.method) == inspect.signature(original)
+    assert wrapping.displaced() == []
+    wrapping.restore_all()
+    assert vars(target)["method"] is original
+
+
+def test_a_replaced_traceable_wrapper_is_noticed(target: type[Any]) -> None:
+    wrapping.wrap_traceably(target, "method", doubling)
+    ours = vars(target)["method"]
+    target.method = functools.wraps(ours)(lambda self, a, b=2: ours(self, a, b))
+    assert wrapping.displaced() == []  # wrapped by another package
+    target.method = foreign = lambda self, a, b=2: None
+    assert wrapping.displaced() == [("Target.method", foreign)]
+    with pytest.raises(RuntimeError, match=r"Target\.method"):
+        wrapping.restore_all()
