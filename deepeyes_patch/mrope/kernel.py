@@ -1,12 +1,15 @@
-"""Rotate query and key by interleaved M-RoPE on a GPU: one Triton launch for both, in place.
+"""Interleaved M-RoPE on a GPU, in Triton: rotate query and key, or gather the rows for another kernel.
 
-Each program turns one token: it reads the token's three positions, gathers a row of cos and sin from the
-cache with every lane at the position of its own axis, and applies it to all query and key heads. Nothing is
-allocated, nothing waits for the host, and the launch depends on shapes and strides only, so the call can be
-captured in a CUDA graph and traced by ``torch.compile``.
+``rotate_``            turns query and key in place, one launch for both
+``gather_rows_fused``  one row of cos and sin for each token, for kernels that know one position a token
 
-Rounding: cos and sin are rounded to the activations' dtype before they are used, as ``transformers`` and
-SGLang's own ``_apply_rotary_emb`` do; the products are summed in float32 and rounded once.
+Each program serves one token: it reads the token's three positions and a row of cos and sin from the cache,
+with every lane at the position of its own axis. Nothing waits for the host, and the launches depend on shapes
+and strides only, so the calls can be captured in a CUDA graph and traced by ``torch.compile``.
+
+Rounding in ``rotate_``: cos and sin are rounded to the activations' dtype before they are used, as
+``transformers`` and SGLang's own ``_apply_rotary_emb`` do; the products are summed in float32 and rounded
+once.
 """
 
 from __future__ import annotations
@@ -16,6 +19,34 @@ from collections.abc import Sequence
 import torch
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def _load_row(
+    cache_ptr,
+    positions_ptr,
+    cache_stride,
+    axis_stride,
+    token_stride,
+    half: tl.constexpr,
+    section_h: tl.constexpr,
+    section_w: tl.constexpr,
+    lane_block: tl.constexpr,
+    token,
+):
+    """(cos, sin) of one token, each [lane_block], in the cache's dtype."""
+    lanes = tl.arange(0, lane_block)
+    position = positions_ptr + token * token_stride
+    t = tl.load(position).to(tl.int64)
+    h = tl.load(position + axis_stride).to(tl.int64)
+    w = tl.load(position + 2 * axis_stride).to(tl.int64)
+    of_h = (lanes % 3 == 1) & (lanes < 3 * section_h)
+    of_w = (lanes % 3 == 2) & (lanes < 3 * section_w)
+    lane_position = tl.where(of_h, h, tl.where(of_w, w, t))
+    entry = cache_ptr + lane_position * cache_stride + lanes
+    cos = tl.load(entry, mask=lanes < half, other=0.0)
+    sin = tl.load(entry + half, mask=lanes < half, other=0.0)
+    return cos, sin
 
 
 @triton.jit
@@ -71,17 +102,19 @@ def interleaved_mrope_kernel(
 ):
     """One program a token. Strides in elements; ``half`` is rotary_dim // 2."""
     token = tl.program_id(0).to(tl.int64)
-    lanes = tl.arange(0, lane_block)
-    position = positions_ptr + token * token_stride
-    t = tl.load(position).to(tl.int64)
-    h = tl.load(position + axis_stride).to(tl.int64)
-    w = tl.load(position + 2 * axis_stride).to(tl.int64)
-    of_h = (lanes % 3 == 1) & (lanes < 3 * section_h)
-    of_w = (lanes % 3 == 2) & (lanes < 3 * section_w)
-    lane_position = tl.where(of_h, h, tl.where(of_w, w, t))
-    entry = cache_ptr + lane_position * cache_stride + lanes
-    cos = tl.load(entry, mask=lanes < half, other=0.0).to(tl.float32)
-    sin = tl.load(entry + half, mask=lanes < half, other=0.0).to(tl.float32)
+    cos, sin = _load_row(
+        cache_ptr,
+        positions_ptr,
+        cache_stride,
+        axis_stride,
+        token_stride,
+        half,
+        section_h,
+        section_w,
+        lane_block,
+        token,
+    )
+    cos, sin = cos.to(tl.float32), sin.to(tl.float32)
     _rotate_heads(
         query_ptr, query_stride, query_heads, head_size, half, neox, lane_block, head_block, token, cos, sin
     )
@@ -160,3 +193,78 @@ def rotate_(
         head_block=head_block,
         num_warps=4,
     )
+
+
+@triton.jit
+def gather_rows_kernel(
+    rows_ptr,
+    in_order_ptr,
+    cache_ptr,
+    positions_ptr,
+    cache_stride,
+    axis_stride,
+    token_stride,
+    half: tl.constexpr,
+    section_h: tl.constexpr,
+    section_w: tl.constexpr,
+    lane_block: tl.constexpr,
+):
+    """One program a token. Strides in elements; ``half`` is rotary_dim // 2."""
+    token = tl.program_id(0).to(tl.int64)
+    cos, sin = _load_row(
+        cache_ptr,
+        positions_ptr,
+        cache_stride,
+        axis_stride,
+        token_stride,
+        half,
+        section_h,
+        section_w,
+        lane_block,
+        token,
+    )
+    lanes = tl.arange(0, lane_block)
+    row = rows_ptr + token * 2 * half + lanes
+    tl.store(row, cos, mask=lanes < half)
+    tl.store(row + half, sin, mask=lanes < half)
+    tl.store(in_order_ptr + token, token)
+
+
+def gather_rows_fused(
+    cos_sin_cache: torch.Tensor, positions: torch.Tensor, mrope_section: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`deepeyes_patch.mrope.rotation.gather_rows` in one launch, with the index of its rows.
+
+    Parameters
+    ----------
+    cos_sin_cache:
+        [max_position, rotary_dim], cos then sin, any float dtype; rows may be strided.
+    positions:
+        [3, num_tokens], t/h/w, int32 or int64, any strides.
+    mrope_section:
+        Lanes of t, h, w; sums to rotary_dim // 2.
+
+    Returns
+    -------
+    rows [num_tokens, rotary_dim] of the cache's dtype, and int64 [num_tokens], 0 .. num_tokens - 1: a
+    one-dimensional rope with these for its cache and its positions turns every lane by its own axis.
+    """
+    num_tokens, rotary_dim = positions.shape[1], 2 * sum(mrope_section)
+    rows = cos_sin_cache.new_empty((num_tokens, rotary_dim))
+    in_order = torch.empty(num_tokens, dtype=torch.int64, device=positions.device)
+    if num_tokens > 0:
+        gather_rows_kernel[(num_tokens,)](
+            rows,
+            in_order,
+            cos_sin_cache,
+            positions,
+            cos_sin_cache.stride(0),
+            positions.stride(0),
+            positions.stride(1),
+            half=rotary_dim // 2,
+            section_h=mrope_section[1],
+            section_w=mrope_section[2],
+            lane_block=triton.next_power_of_2(rotary_dim // 2),
+            num_warps=1,
+        )
+    return rows, in_order

@@ -1,4 +1,4 @@
-"""Compile the M-RoPE kernel ahead of time, without a GPU: ``python -m tests.bench.mrope_compile``.
+"""Compile the M-RoPE kernels ahead of time, without a GPU: ``python -m tests.bench.mrope_compile``.
 
 Prints registers, spills and shared memory for each card and shape, as ptxas reports them for the cubin, and
 ends with 1 if anything spills.
@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from deepeyes_patch.mrope.kernel import block_sizes, interleaved_mrope_kernel
+from deepeyes_patch.mrope.kernel import block_sizes, gather_rows_kernel, interleaved_mrope_kernel
 
 CARDS = {80: "sm_80 (A100)", 90: "sm_90 (H100, H200)", 120: "sm_120 (RTX PRO, 50 series)"}
 # name -> dtype, query heads, key heads, head size, half of the rotary dimension, h and w sections
@@ -27,8 +28,8 @@ SHAPES = {
 }
 
 
-def resources(capability: int, shape: tuple[str, int, int, int, int, int, int]) -> dict[str, int]:
-    """REG, STACK (spills live there), SHARED of the compiled kernel."""
+def rotation(shape: tuple[str, int, int, int, int, int, int], capability: int) -> dict[str, int]:
+    """REG, STACK (spills live there), SHARED of the kernel that rotates query and key."""
     dtype, query_heads, key_heads, head_size, half, section_h, section_w = shape
     lane_block, head_block = block_sizes(query_heads, key_heads, half)
     constants = {
@@ -42,18 +43,36 @@ def resources(capability: int, shape: tuple[str, int, int, int, int, int, int]) 
         "lane_block": lane_block,
         "head_block": head_block,
     }
-    pointers = {
+    arguments = {
         "query_ptr": f"*{dtype}",
         "key_ptr": f"*{dtype}",
         "cache_ptr": "*fp32",
         "positions_ptr": "*i64",
+        **dict.fromkeys(("query_stride", "key_stride", "cache_stride", "axis_stride", "token_stride"), "i32"),
     }
-    strides = dict.fromkeys(
-        ("query_stride", "key_stride", "cache_stride", "axis_stride", "token_stride"), "i32"
-    )
-    signature = {**pointers, **strides, **dict.fromkeys(constants, "constexpr")}
-    source = ASTSource(interleaved_mrope_kernel, signature, constants)
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4})
+    return resources(interleaved_mrope_kernel, arguments, constants, capability, num_warps=4)
+
+
+def gathering(capability: int) -> dict[str, int]:
+    """The same of the kernel that gathers rows, for Qwen3.5."""
+    constants = {"half": 32, "section_h": 11, "section_w": 10, "lane_block": 32}
+    arguments = {
+        "rows_ptr": "*fp32",
+        "in_order_ptr": "*i64",
+        "cache_ptr": "*fp32",
+        "positions_ptr": "*i64",
+        **dict.fromkeys(("cache_stride", "axis_stride", "token_stride"), "i32"),
+    }
+    return resources(gather_rows_kernel, arguments, constants, capability, num_warps=1)
+
+
+def resources(
+    kernel: Any, arguments: dict[str, str], constants: dict[str, int], capability: int, num_warps: int
+) -> dict[str, int]:
+    signature = {**arguments, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(kernel, signature, constants)
+    target = GPUTarget("cuda", capability, 32)
+    compiled = triton.compile(source, target=target, options={"num_warps": num_warps})
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
         cubin.write_bytes(compiled.asm["cubin"])
@@ -77,8 +96,9 @@ def main() -> int:
     spilled = False
     print(f"{'card':28} {'shape':32} {'registers':>9} {'spills (bytes)':>14} {'shared':>7}")
     for capability, card in CARDS.items():
-        for name, shape in SHAPES.items():
-            used = resources(capability, shape)
+        found = {name: rotation(shape, capability) for name, shape in SHAPES.items()}
+        found["rows for Qwen3.5"] = gathering(capability)
+        for name, used in found.items():
             spilled |= used["STACK"] > 0 or used["LOCAL"] > 0
             print(
                 f"{card:28} {name:32} {used['REG']:9} {used['STACK'] + used['LOCAL']:14} {used['SHARED']:7}"

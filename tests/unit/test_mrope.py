@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -124,7 +126,7 @@ def rotate_both(tokens: int, **shape: Any) -> tuple[torch.Tensor, torch.Tensor]:
     ],
 )
 @pytest.mark.parametrize(
-    ("tokens", "query_heads", "key_heads"), [(1, 1, 1), (7, 5, 1), (3, 16, 2), (2, 3, 3)]
+    ("tokens", "query_heads", "key_heads"), [(1, 1, 1), (7, 5, 1), (3, 16, 2), (2, 3, 3), (1, 64, 4)]
 )
 def test_kernel(
     dtype: torch.dtype,
@@ -147,6 +149,71 @@ def test_kernel(
         position_dtype=position_dtype,
     )
     assert float((got - expected).abs().max()) <= NOISE[dtype] * float(expected.abs().max().clamp(min=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("section", [[24, 20, 20], [11, 11, 10], [12, 10, 10], [5, 3, 1], [0, 3, 3]])
+@pytest.mark.parametrize("tokens", [0, 1, 7])
+@pytest.mark.parametrize("position_dtype", [torch.int32, torch.int64])
+def test_gathering_kernel(
+    dtype: torch.dtype, section: list[int], tokens: int, position_dtype: torch.dtype
+) -> None:
+    # The cache of a partial rotary is a slice of a wider one in some releases.
+    table = cache(2 * sum(section) + 2, dtype)[:, : 2 * sum(section)]
+    buffer = torch.randint(0, CONTEXT, (3, tokens + 5), generator=torch.Generator().manual_seed(2))
+    positions = buffer.to(position_dtype)[:, :tokens]
+    rows, in_order = kernel.gather_rows_fused(table, positions, section)
+    assert rows.dtype == dtype
+    assert torch.equal(rows, gather_rows(table, positions, section))
+    assert in_order.tolist() == list(range(tokens))
+
+
+TRACE = """
+import torch.utils._triton
+torch.utils._triton.has_triton = lambda: True  # tracing launches nothing, and asks for a GPU
+
+import torch
+from deepeyes_patch.mrope import kernel
+
+class Traced(Exception):
+    pass
+
+def backend(graph, example_inputs):
+    def run(*args):
+        launches = [n for n in graph.graph.nodes if "triton_kernel_wrapper" in str(n.target)]
+        print(call.__name__, len(launches), [str(n.kwargs["grid"]) for n in launches])
+        raise Traced
+    return run
+
+def rotate(query, key, table, positions):
+    kernel.rotate_(query, key, table, positions, [24, 20, 20], 128, 128, True)
+    return query, key
+
+def gather(query, key, table, positions):
+    return kernel.gather_rows_fused(table, positions, [24, 20, 20])
+
+for call in (rotate, gather):
+    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend=backend)
+    try:
+        compiled(torch.ones(9, 512), torch.ones(9, 128), torch.ones(64, 128), torch.ones(3, 9).long())
+    except Traced:
+        pass
+"""
+
+
+def test_kernels_are_traced_in_one_graph() -> None:
+    """Under ``torch.compile``: no graph break, one launch, no size burnt in."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", TRACE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    lines = [line.partition(" ['[(s")[0] for line in done.stdout.splitlines()]
+    assert lines == ["rotate 1", "gather 1"], done.stdout + done.stderr[-3000:]
 
 
 def test_kernel_without_tokens() -> None:
