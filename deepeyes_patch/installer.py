@@ -44,6 +44,7 @@ _OWN_MODULES = (
     "mrope.lanes",
     "mrope.rotation",
     "mrope.binding",
+    "mrope.gated_attention",
 )
 
 _lock = threading.RLock()
@@ -51,7 +52,7 @@ _wanted: frozenset[str] = frozenset()
 _environment: dict[str, str] = {}
 _outcomes: dict[str, str] = {}
 _failures: dict[str, Exception] = {}
-_announced = False
+_announced = ""
 
 
 def install(repairs: Iterable[str] | None = None) -> None:
@@ -116,7 +117,7 @@ def uninstall() -> None:
         _wanted = frozenset()
         _failures.clear()
         _outcomes.clear()
-        _announced = False
+        _announced = ""
         os.environ.pop(SWITCH, None)
         os.environ.update(_environment)
         if settings.read(os.environ).repairs:
@@ -217,9 +218,18 @@ def _patch_rope(module: ModuleType) -> str:
         raise
 
 
+def _patch_qwen3_5(module: ModuleType) -> str | None:
+    from deepeyes_patch.mrope import binding, gated_attention
+
+    binding.apply_to_model(module)
+    try:
+        return gated_attention.apply(module, SWITCH, _announce)
+    except Exception as error:
+        binding.refuse(module, error)
+        raise
+
+
 def _patch_qwen3_vl(module: ModuleType) -> None:
-    if _outcomes.get("mrope") == "native":
-        return
     from deepeyes_patch.mrope import binding
 
     binding.apply_to_model(module)
@@ -236,6 +246,7 @@ _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
         ("sglang.srt.layers.rotary_embedding", _recorded("mrope", _patch_rope)),
         ("sglang.srt.models.qwen3_vl", _recorded("mrope", _patch_qwen3_vl)),
         ("sglang.srt.models.qwen3_vl_moe", _recorded("mrope", _patch_qwen3_vl)),
+        ("sglang.srt.models.qwen3_5", _recorded("mrope", _patch_qwen3_5)),
     ),
 }
 
@@ -287,15 +298,15 @@ def _raise_failure(repair: str) -> None:
 
 
 def _announce() -> None:
-    """Say once a process, in SGLang's log, what was done to it.
+    """Say in SGLang's log what was done to this process: once, and again when more was done since.
 
     Not earlier: SGLang sets its logging up after its modules are imported.
     """
     global _announced
-    if _announced:
-        return
-    _announced = True
     states = "; ".join(f"{repair}: {state}" for repair, state in status().items())
+    if states == _announced:
+        return
+    _announced = states
     logger.info(
         "deepeyes-patch %s, SGLang %s, pid %d: %s",
         __version__,

@@ -73,7 +73,7 @@ def ensure(releases: Sequence[str] = ()) -> None:
     for name in names:
         if name != BASE:
             release = RELEASES[name]
-            _layer(_overlay(release), functools.partial(_build_overlay, release))
+            _layer(overlay(release), functools.partial(_build_overlay, release))
     with locked(CHECKOUT / ".lab" / "lock"):
         (CHECKOUT / ".lab" / ".gitignore").write_text("*\n")
         wheel = _wheel()
@@ -89,7 +89,8 @@ def _base_layer() -> Path:
     return cache() / f"base-{_digest(pins, str(LOCK_PYTHON))}"
 
 
-def _overlay(release: Release) -> Path:
+def overlay(release: Release) -> Path:
+    """The folder of the cache with one release and its pins."""
     return cache() / f"sglang-{release.version}-{_digest(*release.requirements, str(LOCK_PYTHON))}"
 
 
@@ -144,7 +145,7 @@ def _link(name: str, wheel: Path | None) -> None:
     packages = folder / "lib" / version / "site-packages"
     layers = [_base_layer() / "lib" / version / "site-packages"]
     if name != BASE:
-        layers = [STANDINS, _overlay(RELEASES[name]), *layers]
+        layers = [STANDINS, overlay(RELEASES[name]), *layers]
     wanted = {
         "layers": [str(layer) for layer in layers],
         "wheel": wheel.parent.name if wheel else None,  # the digest of its sources

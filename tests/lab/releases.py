@@ -53,6 +53,7 @@ _EARLY = MappingProxyType(
 _ROWS = (
     Release("0.5.3", "4.57.0", (*_HF4, "torchao==0.9.0"), _EARLY, "mrope is not interleaved"),
     Release("0.5.12.post1", "5.6.0", (*_HF5, "apache-tvm-ffi==0.1.9"), notes="loads synchronously"),
+    Release("0.5.16", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="Qwen3.5 on CUDA sees t alone"),
     Release("0.5.19", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="pool of processors"),
     Release("0.5.23", "5.19.0", (*_HF5_19, _TVM, "xgrammar==0.2.7"), notes="artifact path"),
 )

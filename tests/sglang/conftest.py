@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 
 import deepeyes_patch
-from tests.lab import flags, models, processors
+from tests.lab import flags, models, processors, qwen3_5
 
 os.environ.update(flags.ENVIRONMENT)
 # The stock forward of 0.5.3 is compiled, which takes minutes on a CPU and changes no result here.
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
+if qwen3_5.home():
+    # Read when triton is imported: its kernels then run on CPU tensors.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_report_header() -> str:
