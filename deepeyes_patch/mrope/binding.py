@@ -1,26 +1,30 @@
 """Every point where we touch SGLang's rotary embeddings.
 
-Releases whose ``MRotaryEmbedding`` takes ``mrope_interleaved`` are native. To them nothing is done, except
-that a YaRN rope built for sections that it ignores (before 0.5.9) is refused. On 0.5.3 and 0.5.3.post1:
+A release whose ``MRotaryEmbedding`` takes ``mrope_interleaved`` is native: it rotates right what its config
+describes in full. 0.5.3 and 0.5.3.post1 are not.
 
-========================================  =============================================================
-seam                                      what we do there
-========================================  =============================================================
-``get_rope``                              turn the instance for an interleaved config into one of our
-                                          subclass; refuse what cannot be right
-``Qwen3VLForConditionalGeneration``,      while one is built, a config without ``mrope_interleaved``
-``Qwen3VLMoeForConditionalGeneration``    means interleaved, as in ``transformers``
-========================================  =============================================================
+=============================================  ========================================================
+seam                                           what we do there
+=============================================  ========================================================
+``get_rope``                                   read the config as ``transformers`` does while one of the
+                                               models below is built; refuse a rope that cannot be right;
+                                               where the release is not native, turn the instance for an
+                                               interleaved config into one of our subclass
+``...ForConditionalGeneration.__init__`` of    say that one is being built
+``qwen3_vl``, ``qwen3_vl_moe``, ``qwen3_5``
+=============================================  ========================================================
 
-The ``mrope_interleaved`` entry is part of ``get_rope``'s cache key, so an instance is interleaved or chunked
-for good, and chunked models keep upstream's class and compiled ``forward`` untouched.
+For the three families ``transformers`` interleaves whatever the config says, and takes ``rope_theta`` from
+the rotary block if it is there. SGLang's chunks stay for an explicit ``mrope_interleaved: false``, with a
+warning. Other models keep what upstream builds for them, class and compiled ``forward`` included:
+``mrope_interleaved`` is part of ``get_rope``'s cache key, so an instance is interleaved or chunked for good.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -37,16 +41,16 @@ REPAIR = "mrope"
 
 logger = logging.getLogger("deepeyes_patch")
 
-_GET_ROPE = (Seam("get_rope", ("head_size", "rotary_dim", "rope_scaling"), coroutine=False),)
+_GET_ROPE = (Seam("get_rope", ("head_size", "rotary_dim", "base", "rope_scaling"), coroutine=False),)
 _ROPE = (Seam("forward", ("positions", "query", "key"), coroutine=False),)
 _PLAIN_ROPE = (Seam("forward_native", ("positions", "query", "key"), coroutine=False),)
 
-# Set while a model is built whose config means interleaved unless it says otherwise.
-_interleaved_by_default: ContextVar[bool] = ContextVar("deepeyes_patch_interleaved", default=False)
+# Set while a model is built that ``transformers`` always interleaves.
+_building_interleaved: ContextVar[bool] = ContextVar("deepeyes_patch_interleaved", default=False)
 
 
 def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str:
-    """Wrap ``get_rope`` of ``sglang.srt.layers.rotary_embedding`` as far as this release needs it.
+    """Wrap ``get_rope`` of ``sglang.srt.layers.rotary_embedding``.
 
     Parameters
     ----------
@@ -70,46 +74,33 @@ def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str:
     if not isinstance(cls, type):
         problem = f"{module.__name__} has no class MRotaryEmbedding"
         raise compat.incompatible(REPAIR, switch, [problem])
-    native = "mrope_interleaved" in inspect.signature(cls).parameters
-    get_rope = getattr(module, "get_rope", None)
-    if native and getattr(get_rope, "__module__", None) != module.__name__:
-        return "native"  # get_rope moved to a module of its own together with YaRN for sections
     compat.require(module, _GET_ROPE, REPAIR, switch)
-    if native:
-        wrapping.wrap(module, "get_rope", _refusing_lost_sections)
+    if "mrope_interleaved" in inspect.signature(cls).parameters:
+        wrapping.wrap(module, "get_rope", _get_rope(None, announce))
         return "native"
     compat.require(cls, _ROPE, REPAIR, switch)
     compat.require(module.RotaryEmbedding, _PLAIN_ROPE, REPAIR, switch)
-    interleaved = interleaved_class(cls, module.RotaryEmbedding)
-    wrapping.wrap(module, "get_rope", _interleaving(interleaved, announce))
+    wrapping.wrap(module, "get_rope", _get_rope(interleaved_class(cls, module.RotaryEmbedding), announce))
     return f"patched ({cls.__name__})"
 
 
 def apply_to_model(module: ModuleType) -> None:
-    """Let the Qwen3-VL model classes of ``module`` build interleaved ropes by default."""
+    """Let the model classes of ``module`` say that they are being built."""
     for cls in compat.classes_defined_in(module, lambda c: c.__name__.endswith("ForConditionalGeneration")):
-        wrapping.wrap(cls, "__init__", _building_interleaved)
+        wrapping.wrap(cls, "__init__", _build)
 
 
-def _building_interleaved(
-    wrapped: Callable[..., None], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    token = _interleaved_by_default.set(True)
+def _build(wrapped: Callable[..., None], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    token = _building_interleaved.set(True)
     try:
         wrapped(*args, **kwargs)
     finally:
-        _interleaved_by_default.reset(token)
+        _building_interleaved.reset(token)
 
 
-def _refusing_lost_sections(
-    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    rope = wrapped(*args, **kwargs)
-    _check_sections_kept(bind(wrapped, args, kwargs).arguments.get("rope_scaling"), rope)
-    return rope
+def _get_rope(interleaved: type | None, announce: Callable[[], None]) -> wrapping.Wrapper:
+    """``interleaved``: the class to turn instances into; ``None`` where upstream's own does it."""
 
-
-def _interleaving(interleaved: type, announce: Callable[[], None]) -> wrapping.Wrapper:
     def get_rope(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -117,39 +108,52 @@ def _interleaving(interleaved: type, announce: Callable[[], None]) -> wrapping.W
         scaling = call.arguments.get("rope_scaling")
         if not scaling or "mrope_section" not in scaling:
             return wrapped(*args, **kwargs)
-        flag = scaling.get("mrope_interleaved")
-        if flag is None:
-            flag = _interleaved_by_default.get()
-            if flag:
-                # A key of its own, so that no chunked instance is shared.
-                scaling = {**scaling, "mrope_interleaved": True}
-                call.arguments["rope_scaling"] = scaling
-        elif not flag and _interleaved_by_default.get():
-            logger.warning(
-                "deepeyes-patch: the config of this Qwen3-VL model says mrope_interleaved: false, so its "
-                "rope stays chunked; transformers interleaves Qwen3-VL whatever the config says"
-            )
+        ours = _building_interleaved.get()
+        if ours:
+            call.arguments.update(_as_transformers_reads(scaling, call.arguments["base"]))
+            scaling = call.arguments["rope_scaling"]
         rope = wrapped(*call.args, **call.kwargs)
         _check_sections_kept(scaling, rope)
-        if not flag:
+        if not scaling.get("mrope_interleaved") or not (ours or interleaved):
             return rope
         # What the config says, not what upstream made of it: it rescales sections that do not fit.
         lanes.check_section(scaling["mrope_section"], rope.rotary_dim)
-        rope.__class__ = interleaved
+        if interleaved:
+            rope.__class__ = interleaved
         announce()
         return rope
 
     return get_rope
 
 
-def _check_sections_kept(scaling: Any, rope: Any) -> None:
-    if scaling and "mrope_section" in scaling and getattr(rope, "mrope_section", None) is None:
+def _as_transformers_reads(scaling: Mapping[str, Any], base: float) -> dict[str, Any]:
+    """``rope_scaling`` and ``base`` as ``transformers`` takes them from the same config."""
+    flag = scaling.get("mrope_interleaved")
+    if flag is None:
+        # In a copy, which gets a cache key of its own: no chunked instance is shared.
+        scaling = {**scaling, "mrope_interleaved": True}
+    elif not flag:
+        logger.warning(
+            "deepeyes-patch: the config of this model says mrope_interleaved: false, so its rope stays "
+            "chunked; transformers interleaves it whatever the config says"
+        )
+    theta = scaling.get("rope_theta", base)
+    if theta != base:
+        # 0.5.6.post1 looks for rope_theta beside the rotary block, where transformers 5 has none.
+        logger.warning(
+            "deepeyes-patch: this config's rope_theta is %s, and SGLang would have used %s", theta, base
+        )
+    return {"rope_scaling": scaling, "base": theta}
+
+
+def _check_sections_kept(scaling: Mapping[str, Any], rope: Any) -> None:
+    if getattr(rope, "mrope_section", None) is None:
         kind = scaling.get("rope_type", scaling.get("type"))
         raise ValueError(
             f"deepeyes-patch: for rope type {kind!r} SGLang {compat.sglang_version()} builds a "
             f"{type(rope).__name__}, which ignores mrope_section {list(scaling['mrope_section'])}: every "
-            f"image would get text positions. Use SGLang 0.5.9 or newer for this model, or a config "
-            f"without {kind!r}"
+            f"image would get text positions. YaRN with sections works from SGLang 0.5.9 on; for anything "
+            f"else use a config without {kind!r}"
         )
 
 
@@ -160,7 +164,7 @@ def refuse(module: ModuleType, error: Exception) -> None:
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         scaling = next((a for a in (*args, *kwargs.values()) if isinstance(a, dict)), {})
-        if scaling.get("mrope_interleaved") or ("mrope_section" in scaling and _interleaved_by_default.get()):
+        if scaling.get("mrope_interleaved") or ("mrope_section" in scaling and _building_interleaved.get()):
             raise error
         return wrapped(*args, **kwargs)
 

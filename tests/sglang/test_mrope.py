@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deepeyes_patch
@@ -53,6 +54,7 @@ def test_lanes_are_those_of_transformers(section: list[int]) -> None:
     assert list(interleaved_axes(section)) == transformers_axes(section)
 
 
+@settings(deadline=None)  # the first example imports transformers
 @given(st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(any))
 def test_lanes_are_those_of_transformers_for_any_section(section: list[int]) -> None:
     assert list(interleaved_axes(section)) == transformers_axes(section)
@@ -184,6 +186,75 @@ def test_lost_sections_are_refused(installed: Any) -> None:
     else:
         assert list(rope.mrope_section) == SECTION
         assert rope.mrope_interleaved
+
+
+MODELS = [
+    ("qwen3_vl", "Qwen3VLForConditionalGeneration"),
+    ("qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"),
+    ("qwen3_5", "Qwen3_5ForConditionalGeneration"),
+]
+
+
+@pytest.fixture(params=MODELS, ids=[cls for _, cls in MODELS])
+def building(
+    request: pytest.FixtureRequest, rope_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[dict[str, Any]], Any]]:
+    """Build a rope as one of the release's models does, from inside the constructor of its class."""
+    name, cls_name = request.param
+    try:
+        module = importlib.import_module(f"sglang.srt.models.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name != f"sglang.srt.models.{name}":
+            raise
+        pytest.skip(f"this release has no {cls_name}")
+    built = []
+
+    def construct(self: Any, scaling: dict[str, Any]) -> None:
+        built.append(build(rope_module, scaling))
+
+    cls = getattr(module, cls_name)
+    monkeypatch.setattr(cls, "__init__", construct)
+
+    def build_in_model(scaling: dict[str, Any]) -> Any:
+        cls.__new__(cls).__init__(scaling)
+        return built.pop()
+
+    yield build_in_model
+    deepeyes_patch.uninstall()
+
+
+def warnings_of_ours(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        r.getMessage() for r in caplog.records if r.name == "deepeyes_patch" and r.levelno >= logging.WARNING
+    ]
+
+
+def test_a_config_without_the_flag_is_read_as_in_transformers(
+    building: Any, rope_module: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"rope_type": "default", "mrope_section": SECTION}
+    positions = image_positions()
+    assert error(building(config), positions, torch.float32) > 1  # stock, of every release
+    deepeyes_patch.install(["mrope"])
+    rope = building(config)
+    assert error(rope, positions, torch.float32) < 1e-3
+    assert rope is not build(rope_module, config)  # a model that chunks, in the same process
+    assert error(build(rope_module, config), positions, torch.float32) > 1
+    assert warnings_of_ours(caplog) == []
+    chunked = building({**config, "mrope_interleaved": False})
+    assert error(chunked, positions, torch.float32) > 1
+    assert "mrope_interleaved: false, so its rope stays chunked" in caplog.text
+
+
+def test_rope_theta_in_the_rotary_block(building: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """transformers 5 keeps it there alone, and 0.5.6.post1 looks for it elsewhere."""
+    deepeyes_patch.install(["mrope"])
+    positions = image_positions()
+    assert error(building({**INTERLEAVED, "rope_theta": THETA}), positions, torch.float32) < 1e-3
+    assert warnings_of_ours(caplog) == []
+    elsewhere = building({**INTERLEAVED, "rope_theta": 2 * THETA})
+    assert elsewhere.base == 2 * THETA
+    assert "rope_theta is 10000000.0, and SGLang would have used 5000000.0" in caplog.text
 
 
 def test_status_says_native_or_patched(installed: Any) -> None:
