@@ -107,26 +107,34 @@ def origin(function: Any) -> str:
 
 
 def sglang_version() -> str:
-    """The version that the imported ``sglang`` gives itself; it does not depend on a distribution."""
-    return str(getattr(sys.modules.get("sglang"), "__version__", "of unknown version"))
+    """The version that the imported ``sglang`` gives itself, or else that of its distribution.
+
+    From 0.5.7 on SGLang may ask for the version of a distribution called ``sglang``, and calls itself
+    0.0.0.dev0 where there is none: in a source tree, and in rebuilds that carry another name.
+    """
+    own = str(getattr(sys.modules.get("sglang"), "__version__", "of unknown version"))
+    if own.startswith("0.0.0") or own == "of unknown version":
+        versions = [version for _, version in _distributions()]
+        return versions[0] if len(versions) == 1 else own
+    return own
 
 
 def sglang_description() -> str:
     """Version, distribution and place of the imported SGLang, for messages."""
     module = sys.modules.get("sglang")
     place = getattr(module, "__file__", None) or "an unknown place"
-    return f"SGLang {sglang_version()} ({_distribution()}, {place})"
+    names = [f"distribution {name} {version}" for name, version in _distributions()]
+    return f"SGLang {sglang_version()} ({', '.join(names) or 'no distribution: a source tree'}, {place})"
 
 
-def _distribution() -> str:
+def _distributions() -> list[tuple[str, str]]:
+    """(name, version) of those that provide the module ``sglang``, whatever they are called."""
     # The backport reads distributions without top_level.txt on Python 3.10, which the standard
     # library's own does not.
     import importlib_metadata
 
-    names = importlib_metadata.packages_distributions().get("sglang")
-    if not names:
-        return "no distribution: a source tree"
-    return ", ".join(f"distribution {name} {importlib_metadata.version(name)}" for name in sorted(set(names)))
+    names = importlib_metadata.packages_distributions().get("sglang") or ()
+    return [(name, importlib_metadata.version(name)) for name in sorted(set(names))]
 
 
 def incompatible(

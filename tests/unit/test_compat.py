@@ -206,6 +206,27 @@ def test_a_distribution_under_another_name(sglang: Callable[..., None]) -> None:
     assert "sglang-router-fork 7.1" in description
 
 
+@pytest.mark.parametrize("own", ["0.0.0.dev0", None])
+def test_a_version_that_only_the_distribution_knows(own: str | None, sglang: Callable[..., None]) -> None:
+    """SGLang asks for a distribution called ``sglang``; that of a rebuild has another name."""
+    sglang(own, "sglang-kt", "0.7.2")
+    assert compat.sglang_version() == "0.7.2"
+    assert compat.sglang_description().startswith("SGLang 0.7.2 (distribution sglang-kt 0.7.2, ")
+
+
+def test_the_modules_own_version_comes_first(sglang: Callable[..., None]) -> None:
+    """The metadata of a release stays behind when another tree is put before it on the path."""
+    sglang("0.5.16", "sglang", "0.5.9")
+    assert compat.sglang_version() == "0.5.16"
+
+
+def test_two_distributions_that_both_hold_sglang(sglang: Callable[..., None]) -> None:
+    sglang("0.0.0.dev0", "sglang", "0.5.9")
+    sglang("0.0.0.dev0", "sglang-kt", "0.7.2")
+    assert compat.sglang_version() == "0.0.0.dev0"
+    assert "(distribution sglang 0.5.9, distribution sglang-kt 0.7.2, " in compat.sglang_description()
+
+
 def test_a_source_tree_without_a_distribution(sglang: Callable[..., None], tmp_path: Path) -> None:
     sglang("0.0.0.dev0", None)
     description = compat.sglang_description()
