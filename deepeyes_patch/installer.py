@@ -208,6 +208,12 @@ def _patch_intake(module: ModuleType) -> None:
     intake.apply(module, SWITCH)
 
 
+def _patch_rust_server(module: ModuleType) -> None:
+    server = getattr(module, "RustServer", None)
+    compat.require(server, (Seam("launch", ("scheduler",), coroutine=False),), "processor", SWITCH)
+    wrapping.wrap(server, "launch", _launch_rust_server)
+
+
 def _patch_rope(module: ModuleType) -> str:
     from deepeyes_patch.mrope import binding
 
@@ -240,6 +246,8 @@ _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
         ("sglang.srt.multimodal.processors.qwen_vl", _recorded("processor", _patch_processor)),
         ("sglang.srt.managers.multimodal_processor", _recorded("processor", _patch_factory)),
         ("sglang.srt.managers.tokenizer_manager", _recorded("processor", _patch_intake)),
+        ("sglang.srt.managers.rust_server", _recorded("processor", _patch_rust_server)),
+        ("sglang.srt.rust_server.server", _recorded("processor", _patch_rust_server)),
     ),
     # The models take get_rope from the first when they are imported, so it always comes first.
     "mrope": (
@@ -271,10 +279,8 @@ def _get_mm_processor(
 ) -> Any:
     """Refuse a processor for a Qwen-VL model that does not run through our wrappers."""
     constructed = wrapped(*args, **kwargs)
-    model_type = (
-        getattr(wrapping.bind(wrapped, args, kwargs).arguments["hf_config"], "model_type", None) or ""
-    )
-    if not model_type.startswith(_QWEN_VL_TYPES):
+    model_type = _qwen_vl_type(wrapping.bind(wrapped, args, kwargs).arguments["hf_config"])
+    if model_type is None:
         return constructed
     _raise_failure("processor")
     from deepeyes_patch import processor
@@ -290,6 +296,36 @@ def _get_mm_processor(
             ],
         )
     return constructed
+
+
+def _launch_rust_server(
+    wrapped: Callable[..., Any], server: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Refuse a Qwen-VL model on SGLang's embedded Rust server (0.5.17 and later, if asked for).
+
+    It stands in the tokenizer manager's place, and tokenizes and processes images in compiled code: no
+    request would meet a wrapper of ours, and expanded ids end in HTTP 500.
+    """
+    model_type = _qwen_vl_type(
+        wrapping.bind(wrapped, args, kwargs).arguments["scheduler"].model_config.hf_config
+    )
+    if model_type is not None:
+        raise compat.incompatible(
+            "processor",
+            SWITCH,
+            [
+                f"model type {model_type} would be served by SGLang's Rust server (SGLANG_RUST_SERVER), "
+                f"whose compiled code takes requests past everything that deepeyes-patch has wrapped. Either "
+                f"unset SGLANG_RUST_SERVER, or set {SWITCH}=off"
+            ],
+        )
+    return wrapped(*args, **kwargs)
+
+
+def _qwen_vl_type(hf_config: Any) -> str | None:
+    """The model type, where it is one whose requests must run through our wrappers."""
+    model_type = getattr(hf_config, "model_type", None) or ""
+    return model_type if model_type.startswith(_QWEN_VL_TYPES) else None
 
 
 def _raise_failure(repair: str) -> None:

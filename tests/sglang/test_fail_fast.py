@@ -11,6 +11,7 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +132,31 @@ def test_the_token_ids_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cls, "__init__", __init__)
     deepeyes_patch.install(["processor"])
     assert "vision_end_token_id" in refusal()
+
+
+@pytest.mark.parametrize("module_name", ["managers.rust_server", "rust_server.server"])
+def test_the_rust_server_is_refused(module_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves images past every wrapper; tests/e2e starts the real one."""
+    try:
+        module = importlib.import_module(f"sglang.srt.{module_name}")
+    except ImportError:
+        pytest.skip("not in this release")
+
+    @classmethod  # type: ignore[misc]
+    def launch(cls: type, scheduler: Any) -> str:
+        return "launched"
+
+    launch.__func__.__module__ = module.__name__
+    monkeypatch.setattr(module.RustServer, "launch", launch)
+    deepeyes_patch.install(["processor"])
+
+    def scheduler(model_type: str) -> Any:
+        config = SimpleNamespace(model_type=model_type)
+        return SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+
+    assert module.RustServer.launch(scheduler("qwen3")) == "launched"
+    with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="unset SGLANG_RUST_SERVER"):
+        module.RustServer.launch(scheduler("qwen3_vl_moe"))
 
 
 class _OtherPatch:
