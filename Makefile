@@ -1,7 +1,7 @@
-# `make demo` and `make test` set up all they need; the first run takes minutes (torch, four SGLang releases).
+# `make demo` and `make test` set up all they need; the first run takes minutes (torch, six SGLang releases).
 
 PYTHON ?= python3
-RELEASES := 0.5.3 0.5.12.post1 0.5.19 0.5.23
+RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
 SERVED := 0.5.12.post1 0.5.23
 
 .PHONY: help demo test lint lab unit install sglang e2e clean

@@ -1,7 +1,7 @@
 """Installs what the lab needs: ``python3 tests/lab/environments.py [RELEASE ...]``.
 
-Standard library only, so that a bare machine can run it. Without arguments it prepares every
-release of the table and the plain environment for unit tests (``base``).
+Standard library only, so that a bare machine can run it. Without arguments it prepares the releases
+that every test run covers (`releases.TESTED`) and the plain environment for unit tests (``base``).
 
 Two places, so that a fresh checkout is cheap:
 
@@ -34,7 +34,7 @@ if __package__ in (None, ""):
     # shadow real packages. The checkout's root is what belongs there.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.lab.releases import RELEASES, Release
+from tests.lab.releases import RELEASES, TESTED, Release
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOCKS = Path(__file__).resolve().parent / "locks"
@@ -65,8 +65,8 @@ def base_python() -> Path:
 
 
 def ensure(releases: Sequence[str] = ()) -> None:
-    """Make every named environment usable (default: all), building only what is missing."""
-    names = list(releases) or [BASE, *RELEASES]
+    """Make every named environment usable (default: those that are tested), building what is missing."""
+    names = list(releases) or [BASE, *TESTED]
     if unknown := [name for name in names if name != BASE and name not in RELEASES]:
         raise SystemExit(f"unknown release {', '.join(unknown)}; known: {BASE}, {', '.join(RELEASES)}")
     _layer(_base_layer(), _build_base)

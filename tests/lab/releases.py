@@ -1,7 +1,7 @@
-"""The SGLang releases that the lab can install: one line each.
+"""The SGLang releases that the lab can install: one line each, and those that every test run covers.
 
-To add a release, add its line (its METADATA names the pins) and run
-``python3 tests/lab/environments.py VERSION``. Standard library only.
+To add a release, add its line (its METADATA names the pins) and run ``make matrix RELEASE=VERSION``. Run as
+a script, it prints the names in ``TESTED``. Standard library only.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _HF5 = ("tokenizers==0.22.2", "huggingface_hub==1.33.0")
 _HF5_19 = ("tokenizers==0.23.2",)  # from 5.19.0 on the base's huggingface_hub serves
 
 _TVM = "apache-tvm-ffi==0.1.11"
+_AO = "torchao==0.9.0"
 
 # Without these, releases of the 0.5.3 era pick a CUDA attention for the vision tower, read float16
 # weights that the CPU cannot multiply, and send images to a CUDA device.
@@ -51,11 +52,50 @@ _EARLY = MappingProxyType(
 )
 
 _ROWS = (
-    Release("0.5.3", "4.57.0", (*_HF4, "torchao==0.9.0"), _EARLY, "mrope is not interleaved"),
+    Release("0.5.3", "4.57.0", (*_HF4, _AO), _EARLY, "mrope is not interleaved"),
+    Release("0.5.3.post1", "4.57.0", (*_HF4, _AO), _EARLY, "mrope is not interleaved"),
+    Release("0.5.3.post2", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.3.post3", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.4", "4.57.1", (*_HF4, _AO), _EARLY, "processor class renamed"),
+    Release("0.5.4.post1", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.4.post2", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.4.post3", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.5", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.5.post1", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.5.post2", "4.57.1", (*_HF4, _AO), _EARLY, "resizes no image any more"),
+    Release("0.5.5.post3", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.6", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.6.post1", "5.0.0rc0", (*_HF5, _AO), _EARLY),
+    Release("0.5.6.post2", "4.57.1", (*_HF4, _AO), _EARLY),
+    Release("0.5.7", "4.57.1", (*_HF4, _AO), _EARLY, "encoder disaggregation"),
+    Release("0.5.8", "4.57.1", (*_HF4, _AO, _TVM), notes="fast loader"),
+    Release("0.5.8.post1", "4.57.1", (*_HF4, _AO, _TVM)),
+    Release("0.5.9", "4.57.1", (*_HF4, _AO, _TVM)),
+    Release("0.5.10", "5.3.0", (*_HF5, _AO, _TVM), notes="typed result"),
+    Release("0.5.10.post1", "5.3.0", (*_HF5, _AO, _TVM)),
+    Release("0.5.11", "5.6.0", (*_HF5, _TVM), notes="plugins"),
+    Release("0.5.12", "5.6.0", (*_HF5, "apache-tvm-ffi==0.1.9")),
     Release("0.5.12.post1", "5.6.0", (*_HF5, "apache-tvm-ffi==0.1.9"), notes="loads synchronously"),
+    Release("0.5.13", "5.8.1", (*_HF5, "apache-tvm-ffi==0.1.9"), notes="loads asynchronously"),
+    Release("0.5.13.post1", "5.8.1", (*_HF5, "apache-tvm-ffi==0.1.9")),
+    Release("0.5.14", "5.8.1", (*_HF5, "apache-tvm-ffi==0.1.9")),
+    Release("0.5.15", "5.12.1", (*_HF5, _TVM)),
+    Release("0.5.15.post1", "5.12.1", (*_HF5, _TVM)),
     Release("0.5.16", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="Qwen3.5 on CUDA sees t alone"),
-    Release("0.5.19", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="pool of processors"),
-    Release("0.5.23", "5.19.0", (*_HF5_19, _TVM, "xgrammar==0.2.7"), notes="artifact path"),
+    Release("0.5.17", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="pool of processors"),
+    Release("0.5.18", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1")),
+    Release("0.5.19", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1")),
+    Release("0.5.20", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.1"), notes="artifact path"),
+    Release("0.5.21", "5.12.1", (*_HF5, _TVM, "xgrammar==0.2.7")),
+    Release("0.5.22", "5.19.0", (*_HF5_19, _TVM, "xgrammar==0.2.7")),
+    Release("0.5.23", "5.19.0", (*_HF5_19, _TVM, "xgrammar==0.2.7")),
 )
 
 RELEASES: dict[str, Release] = {row.version: row for row in _ROWS}
+
+# ``make test`` runs the processor suite in these, and ``make matrix`` starts a server of each: the oldest,
+# the newest, the reference (0.5.12.post1), and one of each generation of the processor between them.
+TESTED = ("0.5.3", "0.5.9", "0.5.12.post1", "0.5.16", "0.5.19", "0.5.23")
+
+if __name__ == "__main__":
+    print(*TESTED)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import deepeyes_patch
@@ -54,7 +54,8 @@ def test_lanes_are_those_of_transformers(section: list[int]) -> None:
     assert list(interleaved_axes(section)) == transformers_axes(section)
 
 
-@settings(deadline=None)  # the first example imports transformers
+# The first example imports transformers, and a busy machine is slow.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 40), min_size=3, max_size=3).filter(any))
 def test_lanes_are_those_of_transformers_for_any_section(section: list[int]) -> None:
     assert list(interleaved_axes(section)) == transformers_axes(section)
