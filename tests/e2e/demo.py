@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab.environments import CHECKOUT, python_of
+from tests.lab import children
+from tests.lab.children import ChildFailed
+from tests.lab.environments import python_of
 
 RELEASE_SECONDS = 1200
-STOP_SECONDS = 30
-TAIL = 4000
 
 Entry = dict[str, Any]
 
@@ -55,26 +54,10 @@ def measure(release: str) -> list[Entry]:
     print(f"SGLang {release}", flush=True)
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
         results, log = Path(folder) / "results.json", Path(folder) / "log.txt"
-        with log.open("wb") as errors:
-            process = subprocess.Popen(
-                [str(python_of(release)), "-m", "tests.e2e.measure", str(results)],
-                cwd=CHECKOUT,
-                stdin=subprocess.DEVNULL,
-                stderr=errors,
-                # Ctrl-C reaches this process alone, which then ends the other one, once.
-                start_new_session=True,
-            )
         try:
-            process.wait(RELEASE_SECONDS)
-        finally:
-            if process.poll() is None:
-                process.terminate()  # it stops its server
-                try:
-                    process.wait(STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-        if process.returncode != 0:
-            raise SystemExit(f"{log.read_text(errors='replace')[-TAIL:]}\nSGLang {release} failed, see above")
+            children.run([python_of(release), "-m", "tests.e2e.measure", results], log, RELEASE_SECONDS)
+        except ChildFailed as error:
+            raise SystemExit(f"{error}\nSGLang {release} failed, see above") from None
         entries: list[Entry] = json.loads(results.read_text())
         return entries
 

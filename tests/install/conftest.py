@@ -27,27 +27,6 @@ VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 SECONDS = 300  # bound on one pip run
 
 
-def find_python(version: str) -> str | None:
-    """An interpreter of that version: this one, one on the path, or one that pyenv keeps."""
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        return sys.executable
-    on_path = shutil.which(f"python{version}")
-    candidates = [[on_path]] if on_path else []
-    if pyenv := shutil.which("pyenv"):  # its shims on the path run only what is switched on
-        found = subprocess.run([pyenv, "versions", "--bare"], capture_output=True, text=True).stdout.split()
-        for name in found:
-            if name.startswith(f"{version}."):
-                prefix = subprocess.run(
-                    [pyenv, "prefix", name], capture_output=True, text=True
-                ).stdout.strip()
-                candidates.append([f"{prefix}/bin/python"])
-    for command in candidates:
-        probe = [*command, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        if subprocess.run(probe, capture_output=True, text=True).stdout.strip() == version:
-            return command[0]
-    return None
-
-
 def pip(*arguments: str | Path, python: Path | None = None, **environ: str) -> None:
     """Run this environment's pip, for another interpreter if ``python`` is given."""
     target: list[str | Path] = ["--python", python] if python else []

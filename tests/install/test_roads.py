@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests import interpreters
-from tests.install.conftest import VERSIONS, files_below, find_python, on_made_up, pip
+from tests.install.conftest import VERSIONS, files_below, on_made_up, pip
 from tests.interpreters import HOOKS_LIVE, OFF, ON, UNKNOWN, Interpreter
+from tests.lab import pythons
 
 ENTRY_POINT = """
 from importlib.metadata import entry_points
@@ -86,7 +87,7 @@ def test_what_the_sdist_holds(sdist: Path, checkout: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_wheel_on_each_python(version: str, tmp_path: Path, wheel: Path, sglang_path: Path) -> None:
-    base = find_python(version)
+    base = pythons.find(version)
     if base is None:
         pytest.skip(f"no Python {version} here: not on the path, not in pyenv")
     environment = interpreters.create(tmp_path / "env", base)

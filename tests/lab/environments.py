@@ -34,14 +34,15 @@ if __package__ in (None, ""):
     # shadow real packages. The checkout's root is what belongs there.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
+from tests.lab import pythons
 from tests.lab.releases import RELEASES, TESTED, Release
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOCKS = Path(__file__).resolve().parent / "locks"
 STANDINS = Path(__file__).resolve().parent / "standins"
 BASE = "base"
-# The locks were made on this version; compiled wheels of another may differ or be missing.
-LOCK_PYTHON = (3, 11)
+# The locks were made on this version. Another may do, where its compiled wheels are to be had.
+LOCK_PYTHON = "3.11"
 COMPLETE = ".complete"
 INSTALL_SECONDS = 1800  # bound on one pip run: torch is gigabytes
 
@@ -54,44 +55,50 @@ def cache() -> Path:
     return Path(root).expanduser() / "deepeyes-patch" / "lab"
 
 
-def python_of(release: str = BASE) -> Path:
+def python_of(release: str = BASE, python: str = LOCK_PYTHON) -> Path:
     """The interpreter of a release's environment in this checkout (or of ``base``)."""
-    return _environment(release) / "bin" / "python"
+    return _environment(release, python) / "bin" / "python"
 
 
 def base_python() -> Path:
     """The interpreter of the shared base: pip, build, ruff and mypy live beside it."""
-    return _base_layer() / "bin" / "python"
+    return _base_layer(LOCK_PYTHON) / "bin" / "python"
 
 
-def ensure(releases: Sequence[str] = ()) -> None:
+def ensure(releases: Sequence[str] = (), python: str = LOCK_PYTHON) -> None:
     """Make every named environment usable (default: those that are tested), building what is missing."""
     names = list(releases) or [BASE, *TESTED]
     if unknown := [name for name in names if name != BASE and name not in RELEASES]:
         raise SystemExit(f"unknown release {', '.join(unknown)}; known: {BASE}, {', '.join(RELEASES)}")
-    _layer(_base_layer(), _build_base)
+    for version in {LOCK_PYTHON, python}:  # the lock's own has the tools
+        _layer(_base_layer(version), functools.partial(_build_base, version))
     for name in names:
         if name != BASE:
             release = RELEASES[name]
-            _layer(overlay(release), functools.partial(_build_overlay, release))
+            _layer(overlay(release, python), functools.partial(_build_overlay, release, python))
     with locked(CHECKOUT / ".lab" / "lock"):
         (CHECKOUT / ".lab" / ".gitignore").write_text("*\n")
         wheel = _wheel()
         for name in names:
-            _link(name, wheel)
+            _link(name, wheel, python)
 
 
 # Layers of the cache
 
 
-def _base_layer() -> Path:
+def _base_layer(python: str) -> Path:
     pins = "".join(lock.read_text() for lock in _base_locks())
-    return cache() / f"base-{_digest(pins, str(LOCK_PYTHON))}"
+    return cache() / f"base-{_digest(pins, _spelt(python))}"
 
 
-def overlay(release: Release) -> Path:
+def overlay(release: Release, python: str = LOCK_PYTHON) -> Path:
     """The folder of the cache with one release and its pins."""
-    return cache() / f"sglang-{release.version}-{_digest(*release.requirements, str(LOCK_PYTHON))}"
+    return cache() / f"sglang-{release.version}-{_digest(*release.requirements, _spelt(python))}"
+
+
+def _spelt(python: str) -> str:
+    """As in the names of layers that exist already."""
+    return str(tuple(map(int, python.split("."))))
 
 
 def _base_locks() -> tuple[Path, Path]:
@@ -111,10 +118,10 @@ def _layer(folder: Path, build: Callable[[Path], None]) -> None:
         (folder / COMPLETE).touch()
 
 
-def _build_base(folder: Path) -> None:
+def _build_base(version: str, folder: Path) -> None:
     # Not relocatable, so it is built where it stays; the marker says when it is whole.
-    with _step("base: virtual environment"):
-        _run([_interpreter(), "-m", "venv", str(folder)])
+    with _step(f"base: virtual environment of Python {version}"):
+        _run([_interpreter(version), "-m", "venv", str(folder)])
     consistent, inconsistent = _base_locks()
     python = str(folder / "bin" / "python")
     with _step("base: packages (torch is several GB; minutes on a bare machine)"):
@@ -123,10 +130,11 @@ def _build_base(folder: Path) -> None:
         _pip(python, "install", "--no-deps", "-r", str(inconsistent))
 
 
-def _build_overlay(release: Release, folder: Path) -> None:
+def _build_overlay(release: Release, python: str, folder: Path) -> None:
     with _step(f"sglang {release.version}: {', '.join(release.requirements[1:])}"):
         _pip(
-            *(str(base_python()), "install", "--no-deps", "--target", str(folder)),
+            *(str(_base_layer(python) / "bin" / "python"), "install"),
+            *("--no-deps", "--target", str(folder)),
             *release.requirements,
         )
 
@@ -134,18 +142,18 @@ def _build_overlay(release: Release, folder: Path) -> None:
 # Environments of the checkout
 
 
-def _environment(name: str) -> Path:
-    return CHECKOUT / ".lab" / name
+def _environment(name: str, python: str) -> Path:
+    return CHECKOUT / ".lab" / (name if python == LOCK_PYTHON else f"{name}-python{python}")
 
 
-def _link(name: str, wheel: Path | None) -> None:
+def _link(name: str, wheel: Path | None, python: str) -> None:
     """Bring ``.lab/<name>`` up to date with the layers and the checkout's wheel."""
-    folder = _environment(name)
-    version = f"python{LOCK_PYTHON[0]}.{LOCK_PYTHON[1]}"
-    packages = folder / "lib" / version / "site-packages"
-    layers = [_base_layer() / "lib" / version / "site-packages"]
+    folder = _environment(name, python)
+    base = _base_layer(python)
+    packages = folder / "lib" / f"python{python}" / "site-packages"
+    layers = [base / "lib" / f"python{python}" / "site-packages"]
     if name != BASE:
-        layers = [STANDINS, overlay(RELEASES[name]), *layers]
+        layers = [STANDINS, overlay(RELEASES[name], python), *layers]
     wanted = {
         "layers": [str(layer) for layer in layers],
         "wheel": wheel.parent.name if wheel else None,  # the digest of its sources
@@ -154,14 +162,14 @@ def _link(name: str, wheel: Path | None) -> None:
     have = json.loads(stamp.read_text()) if stamp.exists() else {}
     if have == wanted:
         return
-    with _step(f".lab/{name}: {wheel.name if wheel else 'no wheel'}"):
+    with _step(f".lab/{folder.name}: {wheel.name if wheel else 'no wheel'}"):
         stamp.unlink(missing_ok=True)
         if have.get("layers") != wanted["layers"] or wheel is None:
             shutil.rmtree(folder, ignore_errors=True)
-            _run([_interpreter(), "-m", "venv", "--without-pip", str(folder)])
+            _run([_interpreter(python), "-m", "venv", "--without-pip", str(folder)])
             (packages / "lab.pth").write_text("".join(f"{layer}\n" for layer in layers))
             # `python -m ruff` looks for its binary in the scripts of the running environment.
-            (folder / "bin" / "ruff").symlink_to(_base_layer() / "bin" / "ruff")
+            (folder / "bin" / "ruff").symlink_to(base / "bin" / "ruff")
         if wheel is not None:
             _pip(
                 *(str(base_python()), "--python", str(folder / "bin" / "python"), "install"),
@@ -200,16 +208,10 @@ def _wheel() -> Path | None:
 # Tools
 
 
-def _interpreter() -> str:
-    """A Python of the version that the locks are for."""
-    if sys.version_info[:2] == LOCK_PYTHON:
-        # Inside a virtual environment this is the one it was made from: `venv` in a `venv` would
-        # otherwise tie the new environment to a checkout.
-        return getattr(sys, "_base_executable", sys.executable)
-    name = "python{}.{}".format(*LOCK_PYTHON)
-    if found := shutil.which(name):
+def _interpreter(version: str) -> str:
+    if found := pythons.find(version):
         return found
-    raise SystemExit(f"the lab's pins are for {name}, which is not on PATH")
+    raise SystemExit(f"the lab needs Python {version}, which is neither on PATH nor in pyenv")
 
 
 def _pip(python: str, *arguments: str) -> None:
