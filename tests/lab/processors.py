@@ -184,10 +184,9 @@ def _publish(args: Any) -> None:
 
 def _hf_processor(manager: Any, args: Any) -> Any:
     """The HF processor as this release's tokenizer manager loads it."""
-    if wrapper := getattr(manager, "get_processor_wrapper", None):
-        return wrapper()
-    if wrapper := getattr(manager, "_get_processor_wrapper", None):
-        return wrapper(args)
+    for name in ("get_processor_wrapper", "_get_processor_wrapper"):
+        if wrapper := getattr(manager, name, None):
+            return wrapper(args) if inspect.signature(wrapper).parameters else wrapper()
     return manager.get_processor(
         args.tokenizer_path,
         tokenizer_mode=args.tokenizer_mode,
