@@ -19,18 +19,27 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
+    from tests.lab.clips import Clip
+
+# What SGLang samples videos at; Qwen2.5-VL's processor takes all frames unless it is told.
+FPS = 2
+
 
 @dataclass(frozen=True)
 class Expanded:
     """A prompt as the model sees it.
 
     ``input_ids`` [T]; ``grids`` int64 [images, 3] (t, h, w in patches); ``pixel_values`` float32
-    [patches, channels * temporal * patch * patch]. The last two are None without images.
+    [patches, channels * temporal * patch * patch]. The last two are None without images. ``video_grids``
+    and ``video_values`` are the same for videos, ``seconds`` float32 [videos] what Qwen2.5-VL has of them.
     """
 
     input_ids: list[int]
     grids: torch.Tensor | None
     pixel_values: torch.Tensor | None
+    video_grids: torch.Tensor | None = None
+    video_values: torch.Tensor | None = None
+    seconds: torch.Tensor | None = None
 
 
 @cache
@@ -51,13 +60,32 @@ def model(folder: Path) -> Any:
     return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
 
-def expand(folder: Path, text: str, images: Sequence[Image] = ()) -> Expanded:
-    """Text with one ``<|image_pad|>`` per image to ids with one per image token."""
-    done = processor(folder)(text=[text], images=list(images) or None, return_tensors="pt")
+def expand(
+    folder: Path, text: str, images: Sequence[Image] = (), clips: Sequence[Clip] = (), fps: float = FPS
+) -> Expanded:
+    """Text with one placeholder per image and video to ids with one per image and video token.
+
+    Videos are sampled at ``fps`` frames a second.
+    """
+    videos: dict[str, Any] = {}
+    if clips:
+        videos = {
+            "videos": [clip.decoded() for clip in clips],
+            "video_metadata": [
+                {"fps": clip.fps, "total_num_frames": clip.frames, "duration": clip.frames / clip.fps}
+                for clip in clips
+            ],
+            "do_sample_frames": True,
+            "fps": fps,
+        }
+    done = processor(folder)(text=[text], images=list(images) or None, return_tensors="pt", **videos)
     return Expanded(
         input_ids=done["input_ids"][0].tolist(),
         grids=done.get("image_grid_thw"),
         pixel_values=done.get("pixel_values"),
+        video_grids=done.get("video_grid_thw"),
+        video_values=done.get("pixel_values_videos"),
+        seconds=done.get("second_per_grid_ts"),
     )
 
 
@@ -103,13 +131,15 @@ def scores(
     grids: torch.Tensor | None,
     pixel_values: torch.Tensor | None,
     continuation: Sequence[int],
+    video_grids: torch.Tensor | None = None,
+    video_values: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`logprobs`, and how far each is below that of the most probable token there, float32 [N] both.
 
     The second is zero for greedy decoding, and no more than the noise where two tokens tie.
     """
     ids = [*input_ids, *continuation]
-    rows = _log_softmax(folder, ids, grids, pixel_values)[len(input_ids) - 1 : -1]
+    rows = _log_softmax(folder, ids, grids, pixel_values, video_grids, video_values)[len(input_ids) - 1 : -1]
     import torch
 
     found = rows.gather(1, torch.tensor(list(continuation))[:, None])[:, 0]
@@ -143,12 +173,16 @@ def _log_softmax(
     ids: Sequence[int],
     grids: torch.Tensor | None,
     pixel_values: torch.Tensor | None,
+    video_grids: torch.Tensor | None = None,
+    video_values: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """float32 [T, vocabulary]."""
+    """float32 [T, vocabulary]. Videos only of Qwen3-VL, which has their times in the text."""
     import torch
 
-    where, _ = positions(folder, ids, grids)
+    where, _ = positions(folder, ids, grids, video_grids)
     media = {} if grids is None else {"image_grid_thw": grids, "pixel_values": pixel_values}
+    if video_grids is not None:
+        media |= {"video_grid_thw": video_grids, "pixel_values_videos": video_values}
     with torch.inference_mode():
         out = model(folder)(
             input_ids=torch.tensor([list(ids)]),
