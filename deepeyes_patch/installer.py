@@ -36,6 +36,7 @@ _QWEN_VL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 # Imported by the hooks, when torch is there.
 _OWN_MODULES = (
     "spans",
+    "videos",
     "pretokenized",
     "processor",
     "intake",

@@ -41,8 +41,9 @@ import torch
 
 from deepeyes_patch import compat, wrapping
 from deepeyes_patch.compat import Seam
-from deepeyes_patch.pretokenized import GridTHW, PretokenizedRequest, Resolution
+from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution
 from deepeyes_patch.spans import VisionTokens
+from deepeyes_patch.videos import GridTHW
 from deepeyes_patch.wrapping import bind
 
 REPAIR = "processor"

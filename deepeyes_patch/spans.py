@@ -1,14 +1,14 @@
-"""Pure functions on token ids: where the image placeholders are, and how many there should be.
+"""Pure functions on token ids: where the placeholders are, and how many there should be.
 
-A *span* is a run of the image placeholder (``<|image_pad|>``) directly between ``vision_start`` and
-``vision_end``. Nothing here decodes ids, and every function is linear in the number of ids, with the
-inner loops left to ``list``'s own C code: prompts reach a quarter of a million tokens.
+A *span* is a run of a placeholder (``<|image_pad|>``, ``<|video_pad|>``) directly between
+``vision_start`` and ``vision_end``. Nothing here decodes ids, and every function is linear in the number
+of ids, with the inner loops left to ``list``'s own C code: prompts reach a quarter of a million tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -16,14 +16,21 @@ from typing import NamedTuple
 class VisionTokens:
     """The token ids that a processor gives a meaning to.
 
-    ``foreign`` are placeholders of the modalities that a pre-tokenized request cannot carry, by
-    name (``{"video": 151656}``): wherever one stands, nothing is behind it.
+    ``foreign`` are placeholders of the modalities that the request does not carry, by name
+    (``{"video": 151656}``): wherever one stands, nothing is behind it. ``video`` is the placeholder of
+    videos in a request that carries some.
     """
 
     image: int
     vision_start: int
     vision_end: int
     foreign: Mapping[str, int] = field(default_factory=dict)
+    video: int | None = None
+
+    def with_videos(self) -> VisionTokens:
+        """The same ids for a request that carries videos."""
+        foreign = dict(self.foreign)
+        return replace(self, video=foreign.pop("video"), foreign=foreign)
 
 
 class Span(NamedTuple):
@@ -49,11 +56,26 @@ def find_spans(ids: Sequence[int], tokens: VisionTokens) -> list[Span]:
                 f"input_ids hold a {modality} placeholder (token {token}) at position "
                 f"{ids.index(token)}, and no {modality} can come with a pre-tokenized request"
             )
+    return _spans(ids, tokens, tokens.image, "image")
+
+
+def find_video_spans(ids: Sequence[int], tokens: VisionTokens) -> list[Span]:
+    """Return the spans of the video placeholder, in order; ``[]`` where no videos came along.
+
+    Raises
+    ------
+    ValueError
+        A placeholder stands outside a span; the message names the position.
+    """
+    return [] if tokens.video is None else _spans(ids, tokens, tokens.video, "video")
+
+
+def _spans(ids: Sequence[int], tokens: VisionTokens, placeholder: int, modality: str) -> list[Span]:
     spans: list[Span] = []
     position = 0
     while True:
         try:
-            start = ids.index(tokens.image, position)
+            start = ids.index(placeholder, position)
         except ValueError:
             return spans
         try:
@@ -62,17 +84,17 @@ def find_spans(ids: Sequence[int], tokens: VisionTokens) -> list[Span]:
             end = len(ids)
         run = ids[start:end]
         length = len(run)
-        if run.count(tokens.image) != length:
-            length = next(i for i, token in enumerate(run) if token != tokens.image)
+        if run.count(placeholder) != length:
+            length = next(i for i, token in enumerate(run) if token != placeholder)
         if start == 0 or ids[start - 1] != tokens.vision_start:
             raise ValueError(
-                f"input_ids hold {_run(tokens.image, start, length)} without vision_start (token "
-                f"{tokens.vision_start}) directly before it, so it belongs to no image"
+                f"input_ids hold {_run(placeholder, modality, start, length)} without vision_start (token "
+                f"{tokens.vision_start}) directly before it, so it belongs to no {modality}"
             )
         if start + length != end or end == len(ids):
             raise ValueError(
-                f"input_ids hold {_run(tokens.image, start, length)} without vision_end (token "
-                f"{tokens.vision_end}) directly after it, so it belongs to no image"
+                f"input_ids hold {_run(placeholder, modality, start, length)} without vision_end (token "
+                f"{tokens.vision_end}) directly after it, so it belongs to no {modality}"
             )
         spans.append(Span(start, length))
         position = end + 1
@@ -113,9 +135,11 @@ def _with_lengths(ids: Sequence[int], spans: Sequence[Span], lengths: Sequence[i
     return result
 
 
-def _run(token: int, start: int, length: int) -> str:
+def _run(token: int, modality: str, start: int, length: int) -> str:
     if length == 1:
-        return f"an image placeholder (token {token}) at position {start}"
+        article = "an" if modality == "image" else "a"
+        return f"{article} {modality} placeholder (token {token}) at position {start}"
     return (
-        f"a run of {length} image placeholders (token {token}) at positions {start} to {start + length - 1}"
+        f"a run of {length} {modality} placeholders (token {token}) at positions {start} to "
+        f"{start + length - 1}"
     )

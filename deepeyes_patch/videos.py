@@ -1,0 +1,227 @@
+"""Pure functions on the ids of videos: what the HF processor makes of one, and where a caller's ids hold it.
+
+The HF processor turns ``vision_start, video placeholder, vision_end`` into a *block*. Qwen2.5-VL's is one
+span of all t*h*w / merge**2 placeholders. Qwen3-VL's is one span of h*w / merge**2 for each of its t
+groups of frames, with a *label* before each: the text of the group's time, ``<1.2 seconds>``. Some versions
+of ``transformers`` keep the outer ``vision_start`` and ``vision_end`` around the groups, others drop them.
+
+Labels are compared as text. A processor that was given a whole prompt may have made one token of a label's
+first character and what stands before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from deepeyes_patch import spans
+from deepeyes_patch.spans import Span, VisionTokens
+
+GridTHW = tuple[int, int, int]
+
+# The text that ids spell.
+Spell = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the HF processor makes of one video.
+
+    ``ids`` stand in place of ``vision_start, placeholder, vision_end``; ``lengths`` are those of its spans,
+    ``labels`` the ids between ``vision_end`` (or the start of the block) and each span's ``vision_start``.
+    """
+
+    ids: list[int]
+    lengths: list[int]
+    labels: list[list[int]]
+
+
+class Place(NamedTuple):
+    """Where a video stands: spans ``first`` to ``stop`` (exclusive) of the caller's; ``short`` for one
+    placeholder that is short for the whole block."""
+
+    first: int
+    stop: int
+    short: bool
+
+
+def read_blocks(
+    ids: Sequence[int], grids: Sequence[GridTHW], spatial_merge_size: int, tokens: VisionTokens
+) -> list[Block]:
+    """Split the HF processor's ids of a prompt that is nothing but images and, after them, videos.
+
+    Parameters
+    ----------
+    ids:
+        The expanded ids.
+    grids:
+        (t, h, w) in patches for each video, in order.
+
+    Raises
+    ------
+    ValueError
+        The ids do not look like blocks of these grids.
+    """
+    images = spans.find_spans(ids, tokens)
+    position = images[-1].start + images[-1].length + 1 if images else 0
+    found = spans.find_video_spans(ids, tokens)
+    lengths = [span.length for span in found]
+    whole = [_tokens(grid, spatial_merge_size) for grid in grids]
+    grouped = [[count // t] * t for (t, _, _), count in zip(grids, whole, strict=True)]
+    if lengths == [length for groups in grouped for length in groups]:
+        layout = grouped
+    elif lengths == whole:
+        layout = [[count] for count in whole]
+    else:
+        raise ValueError(_unknown(ids, f"spans of {lengths} placeholders"))
+    blocks = []
+    remaining = iter(found)
+    for groups in layout:
+        start, labels, before = position, [], position
+        for _ in groups:
+            span = next(remaining)
+            labels.append(list(ids[before : span.start - 1]))
+            before = position = span.start + span.length + 1
+        outer = labels[0][:1] == [tokens.vision_start]
+        if outer:
+            labels[0] = labels[0][1:]
+            if list(ids[position : position + 1]) != [tokens.vision_end]:
+                raise ValueError(_unknown(ids, f"an outer vision_start at {start} that does not end"))
+            position += 1
+        blocks.append(Block(list(ids[start:position]), groups, labels))
+    if position != len(ids):
+        raise ValueError(_unknown(ids, f"ids after the last video, from {position} on"))
+    return blocks
+
+
+def find_places(
+    ids: Sequence[int],
+    found: Sequence[Span],
+    blocks: Sequence[Block],
+    spell: Spell,
+    describe: Callable[[int], str],
+) -> list[Place]:
+    """Match every video with its spans in the caller's ids.
+
+    Parameters
+    ----------
+    ids, found:
+        The caller's ids, and the spans of the video placeholder in them.
+    blocks:
+        What the server's processor makes of each video, in order.
+    spell:
+        Gives the text of ids; called on labels, and only where their ids differ.
+    describe:
+        What the server's processor does with video i, for the message; called on refusal only.
+
+    Raises
+    ------
+    ValueError
+        A video is neither its block nor one placeholder, or there are more spans than the videos need.
+        The message names the video, the position, what was found and what was expected.
+    """
+    places: list[Place] = []
+    at = 0
+    for index, block in enumerate(blocks):
+        video = f"video {index} of {len(blocks)}"
+        if at == len(found):
+            raise ValueError(
+                f"{video}: input_ids hold no span (vision_start, placeholders, vision_end) for it; their "
+                f"{len(found)} span(s) of video placeholders belong to the videos before it"
+            )
+        problem = _mismatch(ids, found, at, block, spell)
+        if problem is None:
+            places.append(Place(at, at + len(block.lengths), False))
+        elif found[at].length == 1 and not _labelled(ids, found, at, block, spell):
+            places.append(Place(at, at + 1, True))
+        else:
+            raise ValueError(f"{video}: {problem} ({describe(index)})")
+        at = places[-1].stop
+    if at < len(found):
+        raise ValueError(
+            f"input_ids hold {len(found)} spans of video placeholders (vision_start, placeholders, "
+            f"vision_end), and the {len(blocks)} video(s) that came with them take {at}; the next one is at "
+            f"position {found[at].start}"
+        )
+    return places
+
+
+def splice(
+    ids: Sequence[int], found: Sequence[Span], places: Sequence[Place], blocks: Sequence[Block]
+) -> list[int]:
+    """Return ``ids`` with every short placeholder, and the two ids around it, replaced by its block."""
+    result: list[int] = []
+    position = 0
+    for place, block in zip(places, blocks, strict=True):
+        if place.short:
+            start = found[place.first].start
+            result += ids[position : start - 1]
+            result += block.ids
+            position = start + 2
+    result += ids[position:]
+    return result
+
+
+def _mismatch(ids: Sequence[int], found: Sequence[Span], at: int, block: Block, spell: Spell) -> str | None:
+    """How the spans from ``at`` on differ from the block, or ``None``."""
+    count = len(block.lengths)
+    for number, (length, label) in enumerate(zip(block.lengths, block.labels, strict=True)):
+        group = "" if count == 1 else f" for frame group {number} of {count}"
+        if at + number == len(found):
+            return (
+                f"input_ids hold {number} span(s) of video placeholders for it from position "
+                f"{found[at].start} on, and the server's video processor makes {count}"
+            )
+        span = found[at + number]
+        if span.length != length:
+            return (
+                f"input_ids hold {span.length} video placeholders{group} from position {span.start} on, and "
+                f"the server's video processor makes {length}"
+            )
+        if not label:
+            continue
+        before = _before(ids, found, at + number)
+        if list(ids[before : span.start - 1]) == label:
+            continue
+        expected, text = spell(label), _tail(ids, before, span, spell, label)
+        if text != expected if number else not text.endswith(expected):
+            return (
+                f"input_ids hold the text {text!r} before the placeholders{group} at position {span.start}, "
+                f"and the server's video processor writes {expected!r}"
+            )
+    return None
+
+
+def _labelled(ids: Sequence[int], found: Sequence[Span], at: int, block: Block, spell: Spell) -> bool:
+    """Whether a label, of any time, stands before a span: then it is no short placeholder."""
+    label = block.labels[0]
+    if not label:
+        return False
+    text = _tail(ids, _before(ids, found, at), found[at], spell, label)
+    return re.sub(r"\d+", "0", text).endswith(re.sub(r"\d+", "0", spell(label)))
+
+
+def _before(ids: Sequence[int], found: Sequence[Span], at: int) -> int:
+    """Where the ids begin that stand between a span's ``vision_start`` and the span before it."""
+    return found[at - 1].start + found[at - 1].length + 1 if at else 0
+
+
+def _tail(ids: Sequence[int], before: int, span: Span, spell: Spell, label: Sequence[int]) -> str:
+    """The text directly before a span's ``vision_start``: as much of it as could be the label."""
+    # Every id spells at least one byte, and a time may be longer than the server's by some digits.
+    first = span.start - 1 - len(spell(label)) - 8
+    return ("..." if first > before else "") + spell(ids[max(before, first) : span.start - 1])
+
+
+def _tokens(grid: GridTHW, spatial_merge_size: int) -> int:
+    t, h, w = grid
+    return t * h * w // spatial_merge_size**2
+
+
+def _unknown(ids: Sequence[int], what: str) -> str:
+    return (
+        f"the ids that the server's HF processor makes of these videos are laid out in a way that "
+        f"deepeyes-patch does not know ({what}, in {len(ids)} ids); please report it"
+    )
