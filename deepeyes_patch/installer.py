@@ -38,6 +38,8 @@ _OWN_MODULES = (
     "spans",
     "videos",
     "pretokenized",
+    "positions",
+    "sampling",
     "processor",
     "intake",
     "mrope",

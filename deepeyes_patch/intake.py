@@ -52,7 +52,7 @@ async def _tokenize(wrapped: Callable[..., Awaitable[Any]], manager: Any, obj: A
         _refuse_placeholders(obj.input_ids, tokens)
         return await wrapped(obj)
     if getattr(obj, "text", None):
-        raise ValueError("a request with images holds both text and input_ids; send one of them")
+        raise ValueError("a request with images or videos holds both text and input_ids; send one of them")
     tokenized = await wrapped(obj)
     _refuse_cut(tokenized)
     return tokenized
@@ -72,5 +72,5 @@ def _refuse_cut(tokenized: Any) -> None:
     if positions is not None and positions.shape[-1] != len(tokenized.input_ids):
         raise ValueError(
             f"the {positions.shape[-1]} input_ids of this request exceed the context length, and SGLang "
-            f"cut them to {len(tokenized.input_ids)}; its images would no longer fit them"
+            f"cut them to {len(tokenized.input_ids)}; its images and videos would no longer fit them"
         )

@@ -10,10 +10,12 @@ seam                                what we do there, inside a scope
 ==================================  ===================================================================
 ``process_mm_data_async``           open the scope: find the spans, refuse what cannot be served; look
                                     at the result once more before it leaves
-``load_mm_data``, ``fast_...``,     hand the loader one placeholder per image in place of the ids, which
-``legacy_load_mm_data``             stock decodes, searches and tokenizes again; note the scope on the
-                                    result, which travels to a worker thread from 0.5.17 on
+``load_mm_data``, ``fast_...``,     hand the loader one placeholder per image and video in place of the
+``legacy_load_mm_data``             ids, which stock decodes, searches and tokenizes again; note the scope
+                                    on the result, which travels to a worker thread from 0.5.17 on
+``preprocess_video``                keep the times of a video's frames with the frames
 ``process_and_combine_mm_data``     enter the noted scope, also on that thread
+``process_mm_data``                 hand the kept times on to the HF processor where stock does not
 ``_process_and_collect_mm_items``   here re-tokenized ids are born: return the caller's
 ``get_mm_items_offset``             preprocessed items reach no other seam before their offsets are made
 ``build_input_ids``                 artifact path (0.5.20 and later) and encoder disaggregation: give it
@@ -31,6 +33,8 @@ from __future__ import annotations
 import errno
 import inspect
 import struct
+import sys
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -39,9 +43,10 @@ from typing import Any
 
 import torch
 
-from deepeyes_patch import compat, wrapping
+from deepeyes_patch import compat, positions, sampling, videos, wrapping
 from deepeyes_patch.compat import Seam
-from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution
+from deepeyes_patch.positions import Medium
+from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
 from deepeyes_patch.spans import VisionTokens
 from deepeyes_patch.videos import GridTHW
 from deepeyes_patch.wrapping import bind
@@ -55,12 +60,16 @@ SEAMS = (
     Seam("fast_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
     Seam("legacy_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
     Seam("process_and_combine_mm_data", ("base_output", "mm_tokens"), coroutine=False),
+    Seam("process_mm_data", ("input_text", "videos"), coroutine=False),
     Seam("_process_and_collect_mm_items", ("input_text", "images"), coroutine=False),
     Seam("get_mm_items_offset", ("input_ids", "mm_token_id"), coroutine=False),
     Seam("build_input_ids", ("prompt", "img_grid_thw"), coroutine=False, optional=True),
     Seam("get_mm_data", ("prompt", "embeddings"), coroutine=False, optional=True),
 )
-RESIZE_SEAMS = (Seam("resize_image_async", ("image",), coroutine=True, optional=True),)
+MODULE_SEAMS = (
+    Seam("preprocess_video", ("vr",), coroutine=True),
+    Seam("resize_image_async", ("image",), coroutine=True, optional=True),
+)
 ROPE_SEAMS = (Seam("get_rope_index", ("input_ids", "vision_start_token_id"), coroutine=False),)
 
 
@@ -71,21 +80,33 @@ class _Scope:
         self.processor = processor
         self.request = request
         self.resolution: Resolution | None = None
+        # What the HF processor has made of the request's videos, and the times of their frames.
+        self.blocks: list[videos.Block] = []
+        self.times: list[dict[str, Any]] = []
 
     @property
     def spatial_merge_size(self) -> int:
         return int(self.processor.hf_config.vision_config.spatial_merge_size)
 
-    def resolve(self, grids: Any) -> Resolution:
-        self.resolution = self.check(grids)
+    def resolve(self, grids: Any, video_grids: Any = None, tokenizer: Any = None) -> Resolution:
+        self.resolution = self.check(grids, video_grids, tokenizer)
         return self.resolution
 
-    def check(self, grids: Any) -> Resolution:
+    def check(self, grids: Any, video_grids: Any = None, tokenizer: Any = None) -> Resolution:
+        made = None
+        if self.request.video_count:
+            spell = (tokenizer or self.processor._processor.tokenizer).decode
+            made = Videos(_grid_rows(video_grids, "video_grid_thw"), self.blocks, spell)
         return self.request.resolve(
             _grid_rows(grids),
             self.spatial_merge_size,
             lambda: _pixel_bounds(self.processor),
+            made,
         )
+
+    def read_blocks(self, ids: Sequence[int], video_grids: Any) -> None:
+        grids = _grid_rows(video_grids, "video_grid_thw")
+        self.blocks = videos.read_blocks(ids, grids, self.spatial_merge_size, self.request.tokens)
 
 
 # Marks a processor that was constructed with our wrappers in place; one that another package puts around
@@ -125,14 +146,21 @@ def apply(module: ModuleType, switch: str) -> type:
         seams = tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in seams)
     rope = getattr(module, "MRotaryEmbedding", None)
     compat.require(rope, ROPE_SEAMS, REPAIR, switch)
-    (resize,) = compat.require(module, RESIZE_SEAMS, REPAIR, switch)
+    in_module = compat.require(module, MODULE_SEAMS, REPAIR, switch)
     for finding in compat.require(cls, seams, REPAIR, switch):
         if finding.present and finding.seam.name in _WRAPPERS:
             wrapping.wrap(cls, finding.seam.name, _WRAPPERS[finding.seam.name])
     wrapping.wrap(rope, "get_rope_index", _get_rope_index)
-    if resize.present:
-        wrapping.wrap(module, "resize_image_async", _resize_image_async)
+    for finding in in_module:
+        if finding.present:
+            wrapping.wrap(module, finding.seam.name, _MODULE_WRAPPERS[finding.seam.name])
     return cls
+
+
+def _hands_times_on(module: ModuleType) -> bool:
+    """Whether ``preprocess_video`` makes metadata (0.5.4 and later) or returns bare frames."""
+    function = inspect.unwrap(module.preprocess_video)
+    return "video_metadata" in function.__code__.co_varnames
 
 
 def check_construction(processor: Any, switch: str) -> None:
@@ -199,11 +227,9 @@ async def _process(
         return await wrapped(*args, **kwargs)
     images = _checked_images(call.arguments["image_data"])
     request_obj = call.arguments["request_obj"]
-    _refuse_other_media(
-        video=getattr(request_obj, "video_data", None),
-        audio=getattr(request_obj, "audio_data", None),
-    )
-    scope = _open(processor, prompt, images)
+    _refuse_media(audio=getattr(request_obj, "audio_data", None))
+    video_count = _checked_videos(processor, getattr(request_obj, "video_data", None))
+    scope = _open(processor, prompt, images, video_count)
     # Copies: several releases keep the ids or cut them to the context length, and take preprocessed items
     # to pieces.
     call.arguments["input_text"] = list(scope.request.ids)
@@ -212,8 +238,9 @@ async def _process(
     try:
         result = await wrapped(*call.args, **call.kwargs)
     except Exception as error:
-        if _is_about_an_image(error) or (scope.request.expanded_only and isinstance(error, _WRONG_SHAPE)):
-            raise ValueError(f"an image could not be loaded: {_shortened(error)}") from error
+        if _is_about_media(error) or (scope.request.expanded_only and isinstance(error, _WRONG_SHAPE)):
+            what = ["an image"] * bool(images) + ["a video"] * bool(video_count)
+            raise ValueError(f"{' or '.join(what)} could not be loaded: {_shortened(error)}") from error
         raise
     finally:
         _scope.reset(token)
@@ -230,7 +257,7 @@ def _get_mm_data(
         return wrapped(*args, **kwargs)
     # Declared by name or collected by **kwargs, depending on the release.
     media = {**call.arguments, **call.arguments.get("kwargs", {})}
-    _refuse_other_media(video=media.get("video_grid_thw"), audio=media.get("audio_feature_lens"))
+    _refuse_media(video=media.get("video_grid_thw"), audio=media.get("audio_feature_lens"))
     grids = media.get("img_grid_thw")
     request = PretokenizedRequest(
         prompt,
@@ -264,18 +291,53 @@ def _is_preprocessed(image: Any) -> bool:
     return isinstance(image, dict) and "url" not in image
 
 
-def _open(processor: Any, prompt: Sequence[int], images: Sequence[Any]) -> _Scope:
+def _checked_videos(processor: Any, video_data: Any) -> int:
+    """How many videos came along; all of them clips that SGLang will decode itself."""
+    items = [] if video_data is None else _as_list(video_data)
+    for index, video in enumerate(items):
+        if isinstance(video, dict):
+            raise ValueError(
+                f"video_data[{index}] is a preprocessed item; with input_ids, send the clip itself (a path, "
+                f"URL or data URL)"
+            )
+        if video is None or isinstance(video, (list, tuple, int, float)) or hasattr(video, "shape"):
+            raise ValueError(
+                f"video_data[{index}] is of type {type(video).__name__}, and no clip whose frames have known "
+                f"times; with input_ids, send a path, URL or data URL"
+            )
+    if len(items) and not _hands_times_on(_module_of(processor)):
+        raise ValueError(
+            f"video data with input_ids: SGLang {compat.sglang_version()} does not tell the HF processor the "
+            f"times of a video's frames, so timestamps and M-RoPE positions would be wrong. Newer releases "
+            f"(0.5.4 and later) do"
+        )
+    return len(items)
+
+
+def _module_of(processor: Any) -> ModuleType:
+    """SGLang's ``qwen_vl``, also for a class that derives from its processor."""
+    owner = next(cls for cls in type(processor).__mro__ if "process_mm_data_async" in vars(cls))
+    return sys.modules[owner.__module__]
+
+
+def _open(processor: Any, prompt: Sequence[int], images: Sequence[Any], video_count: int = 0) -> _Scope:
     preprocessed = [image for image in images if _is_preprocessed(image)]
     if preprocessed and len(preprocessed) != len(images):
         raise ValueError(
             f"image_data mixes {len(preprocessed)} preprocessed item(s) (dict) with "
             f"{len(images) - len(preprocessed)} raw image(s); with input_ids, send one kind"
         )
+    if preprocessed and video_count:
+        raise ValueError(
+            f"image_data holds preprocessed items (dict) beside {video_count} video(s); with input_ids, send "
+            f"raw images beside videos"
+        )
     request = PretokenizedRequest(
         prompt,
         _vision_tokens(processor),
         vocab_size=_vocab_size(processor),
         image_count=None if preprocessed else len(images),
+        video_count=video_count,
         expanded_only=bool(preprocessed),
     )
     scope = _Scope(processor, request)
@@ -301,11 +363,11 @@ def _check_rows(image: dict[str, Any], spatial_merge_size: int) -> None:
             )
 
 
-def _refuse_other_media(**media: Any) -> None:
+def _refuse_media(**media: Any) -> None:
     for modality, data in media.items():
         if data is not None and any(item is not None for item in _as_list(data)):
             raise ValueError(
-                f"{modality} data with input_ids: deepeyes-patch serves images only in "
+                f"{modality} data with input_ids: deepeyes-patch does not serve it here in "
                 f"pre-tokenized requests. Send the prompt as text"
             )
 
@@ -313,16 +375,19 @@ def _refuse_other_media(**media: Any) -> None:
 # What upstream raises over preprocessed items that are not what it expects.
 _WRONG_SHAPE = (TypeError, KeyError, AttributeError, IndexError)
 
+# The packages that SGLang decodes videos with.
+_VIDEO_DECODERS = {"decord", "torchcodec"}
+
 # The machine's troubles, not the image's.
 _RESOURCES = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-def _is_about_an_image(error: BaseException) -> bool:
-    """Whether an exception of upstream's goes back to image data that cannot be read.
+def _is_about_media(error: BaseException) -> bool:
+    """Whether an exception of upstream's goes back to image or video data that cannot be read.
 
     Its loaders turn every such exception into a RuntimeError, but some images are decoded later, and
     some paths have no such loader. Pillow raises OSError, SyntaxError or struct.error. What began as a
-    RuntimeError is another matter, such as CUDA's.
+    RuntimeError is another matter, such as CUDA's, unless a video decoder raised it.
     """
     wrapped_by_loader = False
     while (earlier := error.__cause__ or error.__context__) is not None:
@@ -330,8 +395,19 @@ def _is_about_an_image(error: BaseException) -> bool:
         error = earlier
     if isinstance(error, OSError) and error.errno in _RESOURCES:
         return False
+    if _from_a_video_decoder(error):
+        return True
     pillows = isinstance(error, (OSError, SyntaxError, struct.error)) and not isinstance(error, TimeoutError)
     return pillows or (wrapped_by_loader and not isinstance(error, (RuntimeError, MemoryError)))
+
+
+def _from_a_video_decoder(error: BaseException) -> bool:
+    """Decoders raise plain RuntimeErrors too, in their own code, over data that they cannot read."""
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
+    # Its subclasses are torch's: no memory left, a device that failed.
+    plain = type(error) is RuntimeError or type(error).__module__.partition(".")[0] in _VIDEO_DECODERS
+    return plain and not modules.isdisjoint(_VIDEO_DECODERS) and "CUDA" not in str(error)
 
 
 def _shortened(error: BaseException) -> str:
@@ -350,9 +426,14 @@ def _load_mm_data(
     if scope is None:
         return wrapped(*args, **kwargs)
     call = bind(wrapped, args, kwargs)
-    # As many placeholders as there are images, nothing else: the text would be thrown away.
+    # As many placeholders as there are images and videos, nothing else: the text would be thrown away.
     images = len(call.arguments.get("image_data") or [])
-    call.arguments["prompt"] = processor.mm_tokens.image_token * images
+    prompt = processor.mm_tokens.image_token * images
+    if scope.request.video_count:
+        tokens = scope.request.tokens
+        one = processor._processor.tokenizer.decode([tokens.vision_start, tokens.video, tokens.vision_end])
+        prompt += one * scope.request.video_count
+    call.arguments["prompt"] = prompt
     loading = wrapped(*call.args, **call.kwargs)
     return _noted_later(loading, scope) if inspect.isawaitable(loading) else _noted(loading, scope)
 
@@ -396,8 +477,33 @@ def _process_and_collect_mm_items(
     items, input_ids, ret = wrapped(*args, **kwargs)
     if scope is None:
         return items, input_ids, ret
-    resolution = scope.resolve(ret["image_grid_thw"])
+    if not scope.request.video_count:
+        resolution = scope.resolve(ret["image_grid_thw"])
+        return items, input_ids.new_tensor(resolution.ids), ret
+    grids, video_grids = ret.get("image_grid_thw"), ret["video_grid_thw"]
+    scope.read_blocks(input_ids.tolist(), video_grids)
+    # On a worker thread the clone's own tokenizer, which no other thread uses.
+    resolution = scope.resolve(grids, video_grids, getattr(kwargs.get("processor"), "tokenizer", None))
+    if isinstance(ret.get("second_per_grid_ts"), torch.Tensor):
+        # 0.5.4 to 0.5.6.post2 ask it for its truth, which a tensor of several videos has not.
+        ret["second_per_grid_ts"] = ret["second_per_grid_ts"].tolist()
     return items, input_ids.new_tensor(resolution.ids), ret
+
+
+def _process_mm_data(
+    wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Stock hands Qwen3-VL's times on, and not Qwen2.5-VL's."""
+    scope = _scope.get()
+    if scope is None:
+        return wrapped(*args, **kwargs)
+    clips = bind(wrapped, args, kwargs).arguments.get("videos") or []
+    times = [kept for clip in clips if (kept := sampling.noted(clip)) is not None]
+    scope.times = times
+    if times and len(times) == len(clips) and not kwargs.get("video_metadata"):
+        given = [sampling.noted(clip) for clip in clips]
+        kwargs = {**kwargs, "video_metadata": given, "do_sample_frames": False}
+    return wrapped(*args, **kwargs)
 
 
 def _get_mm_items_offset(
@@ -440,6 +546,15 @@ def _get_rope_index(
     return positions[..., :-1], delta
 
 
+async def _preprocess_video(
+    wrapped: Callable[..., Awaitable[Any]], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    made = await wrapped(*args, **kwargs)
+    if _scope.get() is not None:
+        sampling.note(*made)
+    return made
+
+
 async def _resize_image_async(
     wrapped: Callable[..., Awaitable[Any]], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -466,9 +581,14 @@ _WRAPPERS: dict[str, wrapping.Wrapper] = {
     "fast_load_mm_data": _load_mm_data,
     "legacy_load_mm_data": _load_mm_data,
     "process_and_combine_mm_data": _process_and_combine_mm_data,
+    "process_mm_data": _process_mm_data,
     "_process_and_collect_mm_items": _process_and_collect_mm_items,
     "get_mm_items_offset": _get_mm_items_offset,
     "build_input_ids": _build_input_ids,
+}
+_MODULE_WRAPPERS: dict[str, wrapping.Wrapper] = {
+    "preprocess_video": _preprocess_video,
+    "resize_image_async": _resize_image_async,
 }
 
 
@@ -486,22 +606,59 @@ def _last_look(scope: _Scope, result: Any, grids: Any = None) -> None:
     ValueError
         Ids, padded ids, offsets or positions differ from what the ids and grids demand.
     """
-    items = list(field(result, "mm_items") or [])
+    items: list[Any] = []
+    clips: list[Any] = []
+    for item in field(result, "mm_items") or []:
+        (items if getattr(item, "video_grid_thw", None) is None else clips).append(item)
     if grids is None:
         grids = [row for item in items for row in _grid_rows(getattr(item, "image_grid_thw", None))]
-    expected = scope.check(grids)
+    video_grids = [row for clip in clips for row in _grid_rows(clip.video_grid_thw, "video_grid_thw")]
+    expected = scope.check(grids, video_grids)
     offsets = [tuple(pair) for item in items for pair in item.offsets]
     padded = field(result, "padded_input_ids")
     _demand("input_ids", field(result, "input_ids") == expected.ids)
     _demand("image offsets", offsets == expected.offsets)
+    _look_at_videos(scope, clips, expected)
+    media = _media(scope, expected)
     if padded is not None:
-        _demand("padded_input_ids", _outside(padded, expected) == _outside(expected.ids, expected))
-    positions = _positions(expected, scope.spatial_merge_size)
+        _demand("padded_input_ids", _outside(padded, media) == _outside(expected.ids, media))
+    right = positions.positions(len(expected.ids), media, scope.spatial_merge_size)
     found = field(result, "mrope_positions")
-    _demand("M-RoPE positions", found is not None and torch.equal(found.cpu().long(), positions))
-    delta = int(positions.max()) + 1 - len(expected.ids)
+    same = found is not None and torch.equal(found.cpu().long(), right)
+    if not same:
+        _refuse_wrong_times(scope, clips)
+    _demand("M-RoPE positions", same)
+    delta = int(right.max()) + 1 - len(expected.ids)
     found = field(result, "mrope_position_delta")
     _demand("M-RoPE delta", found is not None and int(torch.as_tensor(found).flatten()[0]) == delta)
+
+
+def _look_at_videos(scope: _Scope, clips: Sequence[Any], expected: Resolution) -> None:
+    """Each item holds its own videos' spans and features; the times of all frames are known."""
+    _demand("videos", len(expected.videos) == scope.request.video_count)
+    remaining = iter(expected.videos)
+    for clip in clips:
+        own = [next(remaining) for _ in _grid_rows(clip.video_grid_thw, "video_grid_thw")]
+        offsets = [pair for video in own for pair in video.offsets]
+        _demand("video offsets", [tuple(pair) for pair in clip.offsets] == offsets)
+        rows = getattr(getattr(clip, "feature", None), "shape", None)
+        patches = sum(t * h * w for t, h, w in (video.grid for video in own))
+        _demand("features of videos", rows is None or rows[0] == patches)
+    _demand("times of frames", len(scope.times) == scope.request.video_count)
+
+
+def _refuse_wrong_times(scope: _Scope, clips: Sequence[Any]) -> None:
+    """Say so where the positions are wrong because this SGLang has other times than the clip."""
+    given = [getattr(clip, "second_per_grid_ts", None) for clip in clips]
+    found = [float(s) for seconds in given if seconds is not None for s in torch.as_tensor(seconds).flatten()]
+    for index, (metadata, seconds) in enumerate(zip(scope.times, found, strict=False)):
+        true = sampling.seconds_per_grid(metadata, _temporal_patch_size(scope.processor))
+        if abs(seconds - true) > 1e-6 * true:
+            raise ValueError(
+                f"video {index} of {scope.request.video_count}: its frame groups are {true:.6g} seconds "
+                f"apart, and SGLang {compat.sglang_version()} places them {seconds:.6g} seconds apart, "
+                f"so its M-RoPE positions would be wrong"
+            )
 
 
 def field(result: Any, name: str) -> Any:
@@ -513,40 +670,52 @@ def _demand(what: str, right: bool) -> None:
     if not right:
         raise ValueError(
             f"deepeyes-patch refuses this request: the {what} that SGLang {compat.sglang_version()} "
-            f"made for it do not follow from its input_ids and image grids. Either preprocessed data that "
+            f"made for it do not follow from its input_ids and grids. Either preprocessed data that "
             f"came with it says otherwise, or it took a path through SGLang's processor that "
             f"deepeyes-patch does not cover; then please report it"
         )
 
 
-def _outside(ids: Sequence[int], expected: Resolution) -> list[Any]:
-    """The total length, and everything between the images."""
+def _media(scope: _Scope, expected: Resolution) -> list[Medium]:
+    """All images, videos and groups of frames, in the order of the ids."""
+    media = [
+        Medium(first, last, torch.arange(t), h, w)
+        for (first, last), (t, h, w) in zip(expected.offsets, expected.grids, strict=True)
+    ]
+    if not expected.videos:
+        return media
+    for index, video in enumerate(expected.videos):
+        t, h, w = video.grid
+        if len(video.offsets) == t:  # each group of frames is a picture of its own (Qwen3-VL)
+            media += [Medium(first, last, torch.arange(1), h, w) for first, last in video.offsets]
+        else:
+            ((first, last),) = video.offsets
+            media.append(Medium(first, last, _times(scope, index, t), h, w))
+    return sorted(media, key=lambda medium: medium.first)
+
+
+def _times(scope: _Scope, index: int, t: int) -> torch.Tensor:
+    """Positions on the t axis of one video's groups of frames, relative to the first."""
+    per_second = getattr(scope.processor.hf_config.vision_config, "tokens_per_second", None)
+    if per_second is None:  # Qwen2-VL
+        return torch.arange(t)
+    seconds = sampling.seconds_per_grid(scope.times[index], _temporal_patch_size(scope.processor))
+    return positions.times(t, seconds, per_second)
+
+
+def _temporal_patch_size(processor: Any) -> int:
+    return int(processor.hf_config.vision_config.temporal_patch_size)
+
+
+def _outside(ids: Sequence[int], media: Sequence[Medium]) -> list[Any]:
+    """The total length, and everything between the images and videos."""
     pieces: list[Any] = [len(ids)]
     position = 0
-    for first, last in expected.offsets:
-        pieces.append(ids[position:first])
-        position = last + 1
+    for medium in media:
+        pieces.append(ids[position : medium.first])
+        position = medium.last + 1
     pieces.append(ids[position:])
     return pieces
-
-
-def _positions(expected: Resolution, spatial_merge_size: int) -> torch.Tensor:
-    """M-RoPE positions int64 [3, num_tokens] by definition, for text and images.
-
-    Text counts up on all three axes; an image starts where the text before it ends and spans its merged
-    grid; what follows starts one past the largest position so far (Qwen2-VL paper, section 2.1).
-    """
-    pieces, token, start = [], 0, 0
-    for (first, last), (t, h, w) in zip(expected.offsets, expected.grids, strict=True):
-        text = first - token
-        pieces.append(torch.arange(start, start + text).expand(3, -1))
-        axes = (torch.arange(t), torch.arange(h // spatial_merge_size), torch.arange(w // spatial_merge_size))
-        grid = torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")])
-        pieces.append(grid + start + text)
-        start += text + max(len(axis) for axis in axes)
-        token = last + 1
-    pieces.append(torch.arange(start, start + len(expected.ids) - token).expand(3, -1))
-    return torch.cat(pieces, dim=1)
 
 
 # --- reading what upstream holds ----------------------------------------------------------------------
@@ -592,7 +761,7 @@ def _preprocessed_grids(images: Iterable[Any]) -> list[GridTHW]:
     return grids
 
 
-def _grid_rows(grids: Any) -> list[GridTHW]:
+def _grid_rows(grids: Any, name: str = "image_grid_thw") -> list[GridTHW]:
     """(t, h, w) rows from a tensor, an array or nested lists of shape [N, 3] or [3].
 
     Raises
@@ -615,7 +784,7 @@ def _grid_rows(grids: Any) -> list[GridTHW]:
             raise ValueError("sizes that are not whole and positive")
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise ValueError(
-            f"image_grid_thw must be (t, h, w) for each image, of shape [N, 3] or [3], and is "
+            f"{name} must be (t, h, w) for each image or video, of shape [N, 3] or [3], and is "
             f"{grids!s:.200}: {error}"
         ) from error
     return [(int(t), int(h), int(w)) for t, h, w in rows]

@@ -57,6 +57,7 @@ def owner(name: str) -> type:
         "process_mm_data_async",
         "load_mm_data",
         "process_and_combine_mm_data",
+        "process_mm_data",
         "_process_and_collect_mm_items",
         "get_mm_items_offset",
     ],
@@ -110,6 +111,12 @@ def test_the_factory_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(importlib.import_module(FACTORY), "get_mm_processor")
     deepeyes_patch.install(["processor"])
     assert "get_mm_processor(hf_config): found nothing: missing" in refusal()
+
+
+def test_the_sampling_of_videos_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(importlib.import_module(processors.MODULE), "preprocess_video")
+    deepeyes_patch.install(["processor"])
+    assert "preprocess_video(vr): found nothing: missing" in refusal()
 
 
 def test_get_rope_index_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,56 @@
+"""M-RoPE positions by definition, for text, images and videos (Qwen2-VL paper, section 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+
+class Medium(NamedTuple):
+    """A run of placeholders from ``first`` to ``last``, inclusive.
+
+    Its tokens are a grid of ``rows`` x ``columns`` patches for each of ``times``: int64 positions on the t
+    axis, ascending, counted from where the run starts.
+    """
+
+    first: int
+    last: int
+    times: torch.Tensor
+    rows: int
+    columns: int
+
+
+def times(groups: int, seconds: float, tokens_per_second: float) -> torch.Tensor:
+    """Positions on the t axis, int64 [groups], of groups of frames that are ``seconds`` apart."""
+    # In float32, as ``transformers`` and SGLang have them: rounded elsewhere, a step could differ by one.
+    return (torch.arange(groups) * torch.tensor(seconds, dtype=torch.float32) * tokens_per_second).long()
+
+
+def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> torch.Tensor:
+    """Positions int64 [3, length], in the order t, h, w.
+
+    Text counts up on all three axes; an image or video starts where the text before it ends and spans its
+    merged grid; what follows starts one past the largest position so far.
+
+    Parameters
+    ----------
+    length:
+        How many tokens there are.
+    media:
+        All images, videos and groups of frames, in the order of the tokens.
+    spatial_merge_size:
+        Patches per side that become one token.
+    """
+    pieces, token, start = [], 0, 0
+    for first, last, t_axis, rows, columns in media:
+        text = first - token
+        pieces.append(torch.arange(start, start + text).expand(3, -1))
+        axes = (t_axis, torch.arange(rows // spatial_merge_size), torch.arange(columns // spatial_merge_size))
+        grid = torch.stack([axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij")])
+        pieces.append(grid + start + text)
+        start += text + max(int(axis[-1]) + 1 for axis in axes)
+        token = last + 1
+    pieces.append(torch.arange(start, start + length - token).expand(3, -1))
+    return torch.cat(pieces, dim=1)

@@ -1,0 +1,396 @@
+"""Pre-tokenized requests with videos through the release's real processor class, stock and patched."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import deepeyes_patch
+from deepeyes_patch import processor as ours
+from tests.lab import clips, models, processors, reference
+from tests.lab.clips import Clip
+from tests.sglang import films, rollouts
+from tests.sglang.films import BROKEN_SECONDS, SCENES, SHAPES, VIDEO, Request, Scene, assert_exact
+
+WAYS = ("default", "pool, retokenize")
+
+
+@pytest.fixture(autouse=True)
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases before 0.5.20 pin frames for a GPU even where there is none."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *args, **kwargs: self)
+
+
+def tells_times() -> bool:
+    """Whether this release tells the HF processor the times of frames (0.5.4 and later)."""
+    module = inspect.getmodule(processors.processor_class())
+    return "video_metadata" in inspect.getsource(module)
+
+
+def reads_times() -> bool:
+    """Whether this release's ``transformers`` makes Qwen2.5-VL's seconds from the times (5 and later)."""
+    from transformers.video_utils import VideoMetadata
+
+    return hasattr(VideoMetadata, "sampled_fps")
+
+
+needs_times = pytest.mark.skipif(not tells_times(), reason="refused, see test_releases_without_times")
+
+
+def places(kind: models.Kind, request: Request) -> bool:
+    """Whether the release can place these videos in time; where it cannot, it must refuse.
+
+    Without the times it puts groups one second apart, which is two positions.
+    """
+    groups = request.video_grids[:, 0].tolist()
+    by_luck = all(
+        int(i * 2 * seconds) == 2 * i
+        for seconds, t in zip(request.seconds, groups, strict=True)
+        for i in range(t)
+    )
+    return kind == "qwen3_vl" or reads_times() or by_luck
+
+
+def check(kind: models.Kind, folder: Path, processor: Any, request: Request) -> None:
+    """Exact, or refused with the seconds where this release cannot place the frames."""
+    outcome = films.attempt(processor, list(request.ids), request.scene)
+    if places(kind, request):
+        assert_exact(folder, outcome, request)
+    else:
+        assert isinstance(outcome, ValueError)
+        assert "seconds apart" in str(outcome)
+
+
+# --- served -------------------------------------------------------------------------------------------
+
+
+@needs_times
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", SCENES)
+def test_what_the_server_makes_of_it_is_exact(
+    name: str, shape: str, kind: models.Kind, folder: Path, processor: Any, request: pytest.FixtureRequest
+) -> None:
+    made = films.of_server(folder, processor, SCENES[name])
+    wanted = SHAPES[shape](folder, made)
+    sent = list(wanted.ids)
+    request.getfixturevalue("patched")
+    result = films.served(processor, sent, wanted.scene)
+    assert_exact(folder, result, wanted)
+    assert sent == wanted.ids, "the caller's list was changed"
+
+
+@needs_times
+def test_a_text_before_the_first_time(kind: models.Kind, folder: Path, processor: Any, patched: None) -> None:
+    """Without outer markers, ``transformers`` makes one token of the blank and ``<``."""
+    scene = Scene(f"Look: {VIDEO} What happens?", [clips.SQUARE], [])
+    made = films.of_server(folder, processor, scene)
+    assert_exact(folder, films.served(processor, made.ids, scene), made)
+
+
+@needs_times
+@pytest.mark.parametrize("name", BROKEN_SECONDS)
+def test_broken_seconds(
+    name: str, kind: models.Kind, folder: Path, processor: Any, request: pytest.FixtureRequest
+) -> None:
+    made = films.of_server(folder, processor, BROKEN_SECONDS[name])
+    assert any(s != int(s) for s in made.seconds)
+    request.getfixturevalue("patched")
+    check(kind, folder, processor, made)
+    check(kind, folder, processor, films.short(folder, made))
+
+
+@needs_times
+def test_stock_fails_where_the_patch_is_needed(folder: Path, processor: Any) -> None:
+    """Expanded ids explode, one placeholder per video drifts."""
+    scene = SCENES["two videos"]
+    made = films.of_server(folder, processor, scene)
+    explodes = films.attempt(processor, list(made.ids), scene)
+    assert isinstance(explodes, Exception)
+    few = films.short(folder, made)
+    drifted = films.drifted(folder, replace(few, expected_ids=few.ids))
+    drifts = films.attempt(processor, list(drifted.ids), scene)
+    outside = [token for token in drifted.ids if token != rollouts.vision(folder).video]
+    assert [t for t in drifts.input_ids if t in set(outside)] != outside
+    assert len(drifts.input_ids) == len(made.ids)
+
+
+@needs_times
+def test_stock_gets_the_times_of_qwen2_5_vl_wrong() -> None:
+    folder, processor = models.ensure("qwen2_5_vl"), processors.build("qwen2_5_vl")
+    scene = BROKEN_SECONDS["wide"]
+    stock = films.served(processor, scene.text, scene)
+    assert films.of_server(folder, processor, scene).seconds == [pytest.approx(1.3)]
+    first, last = stock.offsets[0]
+    groups = stock.mrope_positions[0, first : last + 1].reshape(3, -1)[:, 0] - stock.mrope_positions[0, first]
+    assert groups.tolist() != [0, 2, 5], "two positions a second, rounded down"
+
+
+@needs_times
+def test_text_prompts_are_bit_for_bit_stock(
+    folder: Path, processor: Any, request: pytest.FixtureRequest
+) -> None:
+    scene = SCENES["videos among images"]
+    stock = films.served(processor, scene.text, scene)
+    request.getfixturevalue("patched")
+    patched = films.served(processor, scene.text, scene)
+    assert patched.input_ids == stock.input_ids
+    assert patched.offsets == stock.offsets
+    assert torch.equal(patched.mrope_positions, stock.mrope_positions)
+    for ours_, theirs in zip(patched.mm_items, stock.mm_items, strict=True):
+        assert torch.equal(ours_.feature, theirs.feature)
+
+
+@needs_times
+def test_features_are_those_of_the_text_prompt(folder: Path, processor: Any, patched: None) -> None:
+    scene = SCENES["videos among images"]
+    of_text = films.served(processor, scene.text, scene)
+    of_ids = films.served(processor, films.of_server(folder, processor, scene).ids, scene)
+    for name in ("image_grid_thw", "video_grid_thw"):
+        assert torch.equal(films.features(of_ids, name), films.features(of_text, name))
+
+
+@needs_times
+def test_a_long_video_ends_one_past_its_last_time(patched: None) -> None:
+    """Qwen2.5-VL's times outgrow a small grid. ``transformers`` 5 lets the text overlap them; the paper,
+    ``transformers`` 4 and SGLang do not."""
+    clip = Clip(40, 56, 56, 2)
+    tokens = rollouts.vision(models.ensure("qwen2_5_vl"))
+    ids = [tokens.start, tokens.video, tokens.end, 100]
+    result = films.served(processors.build("qwen2_5_vl"), ids, Scene(VIDEO, [clip], []))
+    ((t, h, w),) = films.items(result, "video_grid_thw").tolist()
+    assert (t, max(h, w) // 2 < 2 * t) == (20, True)
+    first, last = result.offsets[0]
+    assert result.mrope_positions[0, first : last + 1].reshape(t, -1)[:, 0].tolist() == [
+        1 + 2 * i for i in range(t)
+    ]
+    assert result.mrope_positions[:, last + 1].tolist() == [2 * t] * 3
+
+
+@needs_times
+@pytest.mark.parametrize("form", ["bytes", "path", "data URL", "base64"])
+def test_forms_of_a_clip(form: str, folder: Path, kind: models.Kind, patched: None, tmp_path: Path) -> None:
+    scene, processor = SCENES["one video"], processors.build(kind)
+    made = films.of_server(folder, processor, scene)
+    data = scene.clips[0].data
+    (tmp_path / "clip.avi").write_bytes(data)
+    text = base64.b64encode(data).decode()
+    sent = {
+        "bytes": data,
+        "path": str(tmp_path / "clip.avi"),
+        "data URL": f"data:video/avi;base64,{text}",
+        "base64": text,
+    }[form]
+    assert_exact(folder, processors.process(processor, made.ids, None, [sent]), made)
+
+
+# --- refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(tells_times(), reason="this release tells the times of frames")
+def test_releases_without_times(folder: Path, processor: Any, patched: None) -> None:
+    scene = SCENES["one video"]
+    ids = rollouts.tokenize(folder, scene.text)
+    outcome = films.attempt(processor, ids, scene)
+    assert isinstance(outcome, ValueError)
+    assert "does not tell the HF processor the times" in str(outcome)
+
+
+class _Good:
+    """A good request of two videos and an image, to be spoilt."""
+
+    def __init__(self, kind: models.Kind, folder: Path, processor: Any) -> None:
+        turn = SCENES["two videos"]
+        self.scene = Scene(rollouts.IMAGE + turn.text, turn.clips, films.PICTURES[:1])
+        made = films.of_server(folder, processor, self.scene)
+        self.kind, self.folder, self.made = kind, folder, made
+        self.ids = made.ids
+        self.tokens = rollouts.vision(folder)
+        self.runs = films._runs(self.ids, self.tokens.video)
+        self.grids = made.video_grids.tolist()
+        self.length = self.runs[0][1] - self.runs[0][0] + 1
+
+    def clip(self, index: int) -> bytes:
+        return self.scene.clips[index].data
+
+    def retimed(self) -> list[int]:
+        """The first time of the first video one tenth of a second later."""
+        tokenizer = reference.processor(self.folder).tokenizer
+        first, stop = films.blocks(self.folder, self.made)[0]
+        text = tokenizer.decode(self.ids[first:stop])
+        assert text.count("<0.2 seconds>") == 1
+        wrong = tokenizer.encode(text.replace("<0.2 seconds>", "<0.3 seconds>"), add_special_tokens=False)
+        assert len(wrong) == stop - first, "the counts agree, and the times do not"
+        return self.ids[:first] + wrong + self.ids[stop:]
+
+
+Spoilt = tuple[list[int], list[Any], str]
+
+REFUSALS: dict[str, Callable[[_Good], Spoilt]] = {
+    "one pad too few": lambda g: (
+        without(g.ids, g.runs[0][0]),
+        [g.clip(0), g.clip(1)],
+        rf"video 0 of 2: input_ids hold {g.length - 1} video placeholders.* from position {g.runs[0][0]} on, "
+        rf"and the server's video processor makes {g.length} \(grid_thw {'x'.join(map(str, g.grids[0]))}",
+    ),
+    "one pad too many": lambda g: (
+        [*g.ids[: g.runs[-1][0]], g.tokens.video, *g.ids[g.runs[-1][0] :]],
+        [g.clip(0), g.clip(1)],
+        rf"video 1 of 2: input_ids hold .*grid_thw {'x'.join(map(str, g.grids[1]))}",
+    ),
+    "videos swapped": lambda g: (g.ids, [g.clip(1), g.clip(0)], r"video 0 of 2: input_ids hold"),
+    "a video missing": lambda g: (g.ids, [g.clip(0)], r"spans of video placeholders.*1 video\(s\)"),
+    "a video too many": lambda g: (
+        rollouts.tokenize(g.folder, rollouts.IMAGE + VIDEO),
+        [g.clip(0), g.clip(1)],
+        r"1 span\(s\) of video placeholders.*2 video\(s\) came",
+    ),
+    "no video at all": lambda g: (g.ids, [], r"video placeholder .*position"),
+    "a stray pad": lambda g: (
+        [*g.ids, g.tokens.video],
+        [g.clip(0), g.clip(1)],
+        r"a video placeholder .* without vision_start.*belongs to no video",
+    ),
+    "a short one more": lambda g: (
+        [*g.ids, g.tokens.start, g.tokens.video, g.tokens.end],
+        [g.clip(0), g.clip(1)],
+        rf"2 video\(s\) that came with them take {len(g.runs)}; the next one is at position {len(g.ids) + 1}",
+    ),
+    "an image placeholder too few": lambda g: (
+        without(g.ids, g.ids.index(g.tokens.image)),
+        [g.clip(0), g.clip(1)],
+        r"image 0 of 1",
+    ),
+    "frames without times": lambda g: (
+        g.ids,
+        [g.clip(0), list(g.scene.clips[1].decoded())],
+        r"video_data\[1\] is of type list, and no clip",
+    ),
+    "an array of frames": lambda g: (
+        g.ids,
+        [g.scene.clips[0].decoded(), g.clip(1)],
+        r"video_data\[0\] is of type ndarray, and no clip",
+    ),
+    "a preprocessed video": lambda g: (
+        g.ids,
+        [g.clip(0), {"format": "processor_output", "video_grid_thw": torch.tensor([[1, 2, 2]])}],
+        r"video_data\[1\] is a preprocessed item",
+    ),
+    "None in place of a video": lambda g: (g.ids, [g.clip(0), None], r"video_data\[1\] is of type NoneType"),
+}
+
+
+def without(ids: list[int], position: int) -> list[int]:
+    return ids[:position] + ids[position + 1 :]
+
+
+@needs_times
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused_with_a_message(
+    name: str, kind: models.Kind, folder: Path, processor: Any, request: pytest.FixtureRequest
+) -> None:
+    good = _Good(kind, folder, processor)
+    request.getfixturevalue("patched")
+    ids, videos, message = REFUSALS[name](good)
+    with pytest.raises(ValueError, match=message) as caught:
+        processors.process(processor, ids, good.scene.images, videos)
+    assert len(str(caught.value)) < 1000
+    assert_exact(folder, films.served(processor, good.ids, good.scene), good.made)
+
+
+@needs_times
+def test_other_times_of_the_same_length_are_refused(request: pytest.FixtureRequest) -> None:
+    """Comparing counts would serve this."""
+    processor = processors.build("qwen3_vl")
+    good = _Good("qwen3_vl", models.ensure("qwen3_vl"), processor)
+    request.getfixturevalue("patched")
+    with pytest.raises(ValueError, match=r"video 0 of 2: .*'.*<0.3 seconds>'.*writes '<0.2 seconds>'"):
+        films.served(processor, good.retimed(), good.scene)
+
+
+@needs_times
+def test_ids_of_transformers_are_refused_with_both_grids(
+    folder: Path, kind: models.Kind, processor: Any, patched: None
+) -> None:
+    """SGLang samples and resizes in its own way."""
+    scene = SCENES["one video"]
+    trainer, server = films.of_transformers(folder, scene), films.of_server(folder, processor, scene)
+    assert trainer.video_grids.tolist() != server.video_grids.tolist()
+    own = films._runs(trainer.ids, rollouts.vision(folder).video)[0]
+    t, h, w = server.video_grids.tolist()[0]
+    with pytest.raises(
+        ValueError,
+        match=rf"video 0 of 1: input_ids hold {own[1] - own[0] + 1} .*grid_thw {t}x{h}x{w}",
+    ):
+        films.served(processor, trainer.ids, scene)
+
+
+@needs_times
+@pytest.mark.parametrize("broken", ["random bytes", "truncated", "no bytes", "a file that is not there"])
+def test_broken_clips_are_refused_and_the_next_request_is_right(
+    broken: str, folder: Path, processor: Any, request: pytest.FixtureRequest
+) -> None:
+    scene = SCENES["one video"]
+    made = films.of_server(folder, processor, scene)
+    request.getfixturevalue("patched")
+    data: Any = {
+        "random bytes": random.Random(1).randbytes(4096),
+        "truncated": scene.clips[0].data[:300],
+        "no bytes": b"",
+        "a file that is not there": "/nowhere/at/all.mp4",
+    }[broken]
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        processors.process(processor, made.ids, None, [data])
+    assert len(str(caught.value)) < 2000
+    assert_exact(folder, films.served(processor, made.ids, scene), made)
+
+
+@needs_times
+def test_audio_is_refused(folder: Path, kind: models.Kind, patched: None) -> None:
+    ids = rollouts.tokenize(folder, VIDEO)
+    with pytest.raises(ValueError, match="audio data with input_ids"):
+        processors.process(processors.build(kind), ids, None, [clips.SQUARE.data], audio_data=[b"x"])
+
+
+# --- one wrapper disabled -----------------------------------------------------------------------------
+
+SEAMS = [
+    "preprocess_video",
+    "process_mm_data",
+    "_process_and_collect_mm_items",
+    "process_and_combine_mm_data",
+]
+
+
+@needs_times
+@pytest.mark.parametrize("seam", SEAMS)
+def test_one_wrapper_disabled(
+    seam: str, folder: Path, kind: models.Kind, processor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last look refuses what no wrapper covers, or the result is exact all the same."""
+    made = films.drifted(folder, films.of_server(folder, processor, SCENES["two videos"]))
+
+    async def passing_async(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        return await wrapped(*args, **kwargs)
+
+    def passing(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        return wrapped(*args, **kwargs)
+
+    table = ours._MODULE_WRAPPERS if seam in ours._MODULE_WRAPPERS else ours._WRAPPERS
+    monkeypatch.setitem(table, seam, passing_async if seam == "preprocess_video" else passing)
+    deepeyes_patch.install(["processor"])
+    try:
+        outcome = films.attempt(processor, list(made.ids), made.scene)
+    finally:
+        deepeyes_patch.uninstall()
+    if seam != "process_and_combine_mm_data":
+        assert isinstance(outcome, ValueError), "this wrapper was thought to be needed"
+    elif not isinstance(outcome, ValueError):
+        assert_exact(folder, outcome, made)
