@@ -23,7 +23,7 @@ import wrapt
 from deepeyes_patch import __version__, bootstrap, compat, settings, wrapping
 from deepeyes_patch.compat import Seam
 from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
-from deepeyes_patch.settings import REPAIRS, SWITCH
+from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
 
 logger = logging.getLogger("deepeyes_patch")
 
@@ -68,25 +68,27 @@ def install(repairs: Iterable[str] | None = None) -> None:
     ----------
     repairs:
         Names out of `deepeyes_patch.settings.REPAIRS`, beside those that the environment selects.
-        ``None``: what the environment selects, and every repair where it says nothing; where it says
-        off, nothing.
+        ``None``: what the environment selects, and `deepeyes_patch.settings.DEFAULT` where it says
+        nothing; where it says off, nothing.
 
     Raises
     ------
     SettingsError
-        An unknown repair, or an environment variable that is not understood.
+        An unknown repair, ``video`` without ``processor``, or an environment variable that is not
+        understood.
     DeepEyesPatchError
         wrapt is too old.
     """
     global _wanted
     selected = settings.read(os.environ)
     if repairs is None:
-        wanted = selected.repairs if selected.source else frozenset(REPAIRS)
+        wanted = selected.repairs if selected.source else DEFAULT
     else:
         wanted = frozenset(repairs) | selected.repairs
         unknown = sorted(wanted.difference(REPAIRS))
         if unknown:
             raise SettingsError(f"unknown repairs {unknown}; there are {', '.join(REPAIRS)}")
+        settings.require_base(wanted | _wanted, f"install({sorted(wanted)})")
     if not wanted:
         return
     _require_wrapt()
@@ -117,6 +119,8 @@ def uninstall() -> None:
     global _wanted, _announced
     with _lock:
         wrapping.restore_all()
+        if _outcomes.get("video"):
+            _undo_video()
         _wanted = frozenset()
         _failures.clear()
         _outcomes.clear()
@@ -217,6 +221,19 @@ def _patch_rust_server(module: ModuleType) -> None:
     wrapping.wrap(server, "launch", _launch_rust_server)
 
 
+def _patch_video(module: ModuleType) -> str:
+    from deepeyes_patch import processor
+
+    processor.apply_video(module, SWITCH)
+    return "patched (preprocess_video)"
+
+
+def _undo_video() -> None:
+    from deepeyes_patch import processor
+
+    processor.undo_video()
+
+
 def _patch_rope(module: ModuleType) -> str:
     from deepeyes_patch.mrope import binding
 
@@ -252,6 +269,8 @@ _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
         ("sglang.srt.managers.rust_server", _recorded("processor", _patch_rust_server)),
         ("sglang.srt.rust_server.server", _recorded("processor", _patch_rust_server)),
     ),
+    # Registered after the processor's hook, whose wrappers it steers.
+    "video": (("sglang.srt.multimodal.processors.qwen_vl", _recorded("video", _patch_video)),),
     # The models take get_rope from the first when they are imported, so it always comes first.
     "mrope": (
         ("sglang.srt.layers.rotary_embedding", _recorded("mrope", _patch_rope)),
@@ -270,6 +289,7 @@ def _construct(
 ) -> None:
     """Construct a Qwen-VL processor, or raise what went wrong while it was patched."""
     _raise_failure("processor")
+    _raise_failure("video")
     wrapped(*args, **kwargs)
     from deepeyes_patch import processor
 

@@ -13,7 +13,8 @@ seam                                what we do there, inside a scope
 ``load_mm_data``, ``fast_...``,     hand the loader one placeholder per image and video in place of the
 ``legacy_load_mm_data``             ids, which stock decodes, searches and tokenizes again; note the scope
                                     on the result, which travels to a worker thread from 0.5.17 on
-``preprocess_video``                keep the times of a video's frames with the frames
+``preprocess_video``                keep the times of a video's frames with the frames. With the ``video``
+                                    repair, text prompts too: let the HF processor choose the frames
 ``process_and_combine_mm_data``     enter the noted scope, also on that thread
 ``process_mm_data``                 hand the kept times on to the HF processor where stock does not
 ``_process_and_collect_mm_items``   here re-tokenized ids are born: return the caller's
@@ -52,6 +53,7 @@ from deepeyes_patch.videos import GridTHW
 from deepeyes_patch.wrapping import bind
 
 REPAIR = "processor"
+VIDEO_REPAIR = "video"
 
 SEAMS = (
     Seam("__init__", ("hf_config", "server_args", "_processor"), coroutine=False),
@@ -123,6 +125,9 @@ _scope: ContextVar[_Scope | None] = ContextVar("deepeyes_patch_scope", default=N
 # The name under which a loader's result carries its scope to the worker thread.
 _NOTE = "_deepeyes_patch_scope"
 
+# Whether the ``video`` repair is on.
+_samples_as_hf = False
+
 
 # --- finding the class, and wrapping it ---------------------------------------------------------------
 
@@ -155,6 +160,27 @@ def apply(module: ModuleType, switch: str) -> type:
         if finding.present:
             wrapping.wrap(module, finding.seam.name, _MODULE_WRAPPERS[finding.seam.name])
     return cls
+
+
+def apply_video(module: ModuleType, switch: str) -> None:
+    """Let the HF processor choose the frames of every video, on top of `apply`.
+
+    Raises
+    ------
+    IncompatibleSGLangError
+        This SGLang hands no times of frames to the HF processor.
+    """
+    global _samples_as_hf
+    if not _hands_times_on(module):
+        problem = f"{module.__name__}.preprocess_video makes no metadata of the frames that it takes"
+        raise compat.incompatible(VIDEO_REPAIR, switch, [problem])
+    _samples_as_hf = True
+
+
+def undo_video() -> None:
+    """Leave the choice of frames to SGLang again."""
+    global _samples_as_hf
+    _samples_as_hf = False
 
 
 def _hands_times_on(module: ModuleType) -> bool:
@@ -193,10 +219,24 @@ def check_construction(processor: Any, switch: str) -> None:
             _vocab_size(processor)
             processor.hf_config.vision_config.spatial_merge_size + 0
             processor.mm_tokens.image_token + ""
+            _refuse_sizing(processor, switch)
     except (AttributeError, TypeError) as error:
         raise compat.incompatible(
             REPAIR, switch, [f"{type(processor).__name__} was constructed, but {error}"]
         ) from error
+
+
+def _refuse_sizing(processor: Any, switch: str) -> None:
+    sizing = sorted(set(sampling.SIZING).intersection(getattr(processor, "video_config", None) or {}))
+    if _samples_as_hf and sizing:
+        raise compat.incompatible(
+            VIDEO_REPAIR,
+            switch,
+            [
+                f"--mm-process-config sets {', '.join(sizing)} for videos, and with 'video' the HF processor "
+                f"alone sizes frames. Set the bounds in the model's video preprocessor config instead"
+            ],
+        )
 
 
 # --- the outermost methods ----------------------------------------------------------------------------
@@ -494,12 +534,12 @@ def _process_mm_data(
     wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Stock hands Qwen3-VL's times on, and not Qwen2.5-VL's."""
-    scope = _scope.get()
-    if scope is None:
+    if _scope.get() is None and not _samples_as_hf:
         return wrapped(*args, **kwargs)
     clips = bind(wrapped, args, kwargs).arguments.get("videos") or []
     times = [kept for clip in clips if (kept := sampling.noted(clip)) is not None]
-    scope.times = times
+    if (scope := _scope.get()) is not None:
+        scope.times = times
     if times and len(times) == len(clips) and not kwargs.get("video_metadata"):
         given = [sampling.noted(clip) for clip in clips]
         kwargs = {**kwargs, "video_metadata": given, "do_sample_frames": False}
@@ -549,9 +589,19 @@ def _get_rope_index(
 async def _preprocess_video(
     wrapped: Callable[..., Awaitable[Any]], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    made = await wrapped(*args, **kwargs)
-    if _scope.get() is not None:
-        sampling.note(*made)
+    """Another model's processor that takes this function from ``qwen_vl`` is not the one that runs."""
+    processor = _running.get()
+    call = bind(wrapped, args, kwargs)
+    decoder = call.arguments["vr"]
+    as_hf = processor is not None and _chooses_as_hf(processor)
+    if not (as_hf or _scope.get() is not None) or not sampling.is_decoder(decoder):
+        return await wrapped(*args, **kwargs)
+    if as_hf:
+        config = call.arguments.get("video_config") or {}
+        made: Any = sampling.sample(decoder, processor._processor.video_processor, config)
+    else:
+        made = await wrapped(*args, **kwargs)
+    sampling.note(*made)
     return made
 
 
@@ -567,6 +617,11 @@ async def _resize_image_async(
     if processor is None or _side_factor(processor) == _RESIZE_FACTOR:
         return await wrapped(*args, **kwargs)
     return bind(wrapped, args, kwargs).arguments["image"]
+
+
+def _chooses_as_hf(processor: Any) -> bool:
+    """Omni models, which pair frames with sound, are not what the ``video`` repair is for."""
+    return _samples_as_hf and getattr(processor, "audio_token_id", None) is None
 
 
 def _side_factor(processor: Any) -> int:

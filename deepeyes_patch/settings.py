@@ -1,8 +1,10 @@
 """The environment variables, and what they switch on.
 
 ``DEEPEYES_PATCH``
-    ``1``, ``true``, ``on``, ``all``: every repair. ``processor``, ``mrope`` or a comma list of them:
-    those. ``0``, ``false``, ``off``, blanks: none. Unset or empty: the next variable decides.
+    ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video`` or a
+    comma list of them: those; ``video`` changes how SGLang samples the frames of videos, so it is on only
+    where it is named, and stands on ``processor``. ``0``, ``false``, ``off``, blanks: none. Unset or empty:
+    the next variable decides.
 ``RELAX_DEEPEYES_QWEN_VL_PATCH``
     ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
     unchanged. ``0``, ``false``, ``off``, unset or empty: none.
@@ -12,7 +14,7 @@ Case and surrounding blanks do not matter. Both are read once, when the interpre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from deepeyes_patch import OFF_VALUES
@@ -20,7 +22,9 @@ from deepeyes_patch.errors import SettingsError
 
 SWITCH = "DEEPEYES_PATCH"
 RELAX_SWITCH = "RELAX_DEEPEYES_QWEN_VL_PATCH"
-REPAIRS = ("processor", "mrope")
+REPAIRS = ("processor", "mrope", "video")
+# What ``1`` means; the others are on where they are named.
+DEFAULT = frozenset({"processor", "mrope"})
 
 _ON = frozenset({"1", "true", "on"})
 _ALL = _ON | {"all"}
@@ -55,7 +59,7 @@ def _repairs(value: str, original: str) -> frozenset[str]:
     if value in OFF_VALUES:
         return frozenset()
     if value in _ALL:
-        return frozenset(REPAIRS)
+        return DEFAULT
     names = {name.strip() for name in value.split(",")}
     unknown = sorted(names.difference(REPAIRS))
     if unknown:
@@ -64,7 +68,20 @@ def _repairs(value: str, original: str) -> frozenset[str]:
             f"repair nor a switch. Valid: 1, true, on or all; a comma list of "
             f"{', '.join(REPAIRS)}; 0, false, off or empty to switch the package off."
         )
+    require_base(names, f"{SWITCH}={original!r}")
     return frozenset(names)
+
+
+def require_base(repairs: Collection[str], source: str) -> None:
+    """Refuse ``video`` without the repair that it stands on.
+
+    Raises
+    ------
+    SettingsError
+        ``source``, which says what was asked for, names ``video`` and not ``processor``.
+    """
+    if "video" in repairs and "processor" not in repairs:
+        raise SettingsError(f"{source}: 'video' stands on 'processor'; name both")
 
 
 def _relax_repairs(value: str, original: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,16 @@ WAYS = ("default", "pool, retokenize")
 def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases before 0.5.20 pin frames for a GPU even where there is none."""
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *args, **kwargs: self)
+
+
+@pytest.fixture
+def as_hf() -> Iterator[None]:
+    """The processor repair with the video repair."""
+    deepeyes_patch.install(["processor", "video"])
+    try:
+        yield
+    finally:
+        deepeyes_patch.uninstall()
 
 
 def tells_times() -> bool:
@@ -203,6 +213,17 @@ def test_releases_without_times(folder: Path, processor: Any, patched: None) -> 
     assert "does not tell the HF processor the times" in str(outcome)
 
 
+@pytest.mark.skipif(tells_times(), reason="this release tells the times of frames")
+def test_the_video_repair_needs_times() -> None:
+    processors.processor_class()
+    deepeyes_patch.install(["processor", "video"])
+    try:
+        with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="makes no metadata"):
+            processors.build("qwen3_vl")
+    finally:
+        deepeyes_patch.uninstall()
+
+
 class _Good:
     """A good request of two videos and an image, to be spoilt."""
 
@@ -319,7 +340,7 @@ def test_other_times_of_the_same_length_are_refused(request: pytest.FixtureReque
 def test_ids_of_transformers_are_refused_with_both_grids(
     folder: Path, kind: models.Kind, processor: Any, patched: None
 ) -> None:
-    """SGLang samples and resizes in its own way."""
+    """SGLang samples and resizes in its own way; see the ``video`` repair below."""
     scene = SCENES["one video"]
     trainer, server = films.of_transformers(folder, scene), films.of_server(folder, processor, scene)
     assert trainer.video_grids.tolist() != server.video_grids.tolist()
@@ -394,3 +415,101 @@ def test_one_wrapper_disabled(
         assert isinstance(outcome, ValueError), "this wrapper was thought to be needed"
     elif not isinstance(outcome, ValueError):
         assert_exact(folder, outcome, made)
+
+
+# --- the video repair ---------------------------------------------------------------------------------
+
+
+@needs_times
+@pytest.mark.parametrize("name", [*SCENES, *BROKEN_SECONDS])
+def test_ids_of_transformers_are_exact_with_the_video_repair(
+    name: str, folder: Path, kind: models.Kind, processor: Any, as_hf: None
+) -> None:
+    scene = {**SCENES, **BROKEN_SECONDS}[name]
+    trainer = films.of_transformers(folder, scene)
+    check(kind, folder, processor, trainer)
+    check(kind, folder, processor, films.drifted(folder, trainer))
+    check(kind, folder, processor, films.short(folder, trainer))
+
+
+@needs_times
+@pytest.mark.parametrize("name", clips.CLIPS)
+def test_pixels_and_seconds_are_those_of_transformers(
+    name: str, folder: Path, kind: models.Kind, processor: Any, as_hf: None
+) -> None:
+    """Text prompts too: the ids, grid, pixels and, from ``transformers`` 5 on, seconds."""
+    scene = Scene(SCENES["one video"].text, [clips.CLIPS[name]], [])
+    wanted = reference.expand(folder, scene.text, (), scene.clips)
+    result = films.served(processor, scene.text, scene)
+    assert result.input_ids == wanted.input_ids
+    assert torch.equal(films.items(result, "video_grid_thw"), wanted.video_grids)
+    assert torch.equal(films.features(result, "video_grid_thw"), wanted.video_values)
+    if kind == "qwen2_5_vl":
+        (item,) = result.mm_items
+        assert torch.equal(torch.as_tensor(item.second_per_grid_ts), torch.as_tensor(wanted.seconds))
+
+
+@needs_times
+@pytest.mark.parametrize("name", ["square", "wide", "long"])  # of "slow" all frames are taken, at their size
+def test_stock_differs_from_transformers(name: str, folder: Path, kind: models.Kind, processor: Any) -> None:
+    scene = Scene(SCENES["one video"].text, [clips.CLIPS[name]], [])
+    wanted = reference.expand(folder, scene.text, (), scene.clips)
+    stock = films.served(processor, scene.text, scene)
+    same_ids = stock.input_ids == wanted.input_ids
+    features = films.features(stock, "video_grid_thw")
+    assert not same_ids or not torch.equal(features, wanted.video_values)
+
+
+def takes_video_config() -> bool:
+    from sglang.srt.server_args import ServerArgs
+
+    return "mm_process_config" in inspect.signature(ServerArgs).parameters
+
+
+needs_config = pytest.mark.skipif(
+    not (tells_times() and takes_video_config()), reason="this release has no --mm-process-config for videos"
+)
+
+
+@needs_config
+def test_the_rate_of_the_servers_configuration(as_hf: None) -> None:
+    scene = SCENES["one video"]
+    processor = processors.build("qwen3_vl", mm_process_config={"video": {"fps": 1}})
+    wanted = reference.expand(models.ensure("qwen3_vl"), scene.text, (), scene.clips, fps=1)
+    result = films.served(processor, wanted.input_ids, scene)
+    assert result.input_ids == wanted.input_ids
+    assert films.items(result, "video_grid_thw").tolist() == wanted.video_grids.tolist()
+    assert wanted.video_grids[0, 0] == 2, "at two frames a second there are four groups"
+
+
+@needs_config
+def test_sizes_in_the_servers_configuration_are_refused_at_start(as_hf: None) -> None:
+    config = {"video": {"max_pixels": 100_000, "fps": 2}}
+    with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="sets max_pixels for videos"):
+        processors.build("qwen3_vl", mm_process_config=config)
+
+
+@needs_times
+def test_a_clip_of_one_frame_is_refused(folder: Path, kind: models.Kind, processor: Any, as_hf: None) -> None:
+    ids = rollouts.tokenize(folder, VIDEO)
+    scene = Scene(VIDEO, [Clip(1, 224, 224, 2)], [])
+    outcome = films.attempt(processor, ids, scene)
+    assert isinstance(outcome, ValueError)
+
+
+@needs_times
+def test_uninstalling_leaves_stock_sampling(folder: Path, kind: models.Kind, processor: Any) -> None:
+    scene = SCENES["one video"]
+    stock = films.served(processor, scene.text, scene)
+    deepeyes_patch.install(["processor", "video"])
+    changed = films.served(processor, scene.text, scene)
+    deepeyes_patch.uninstall()
+    after = films.served(processor, scene.text, scene)
+    assert changed.input_ids != stock.input_ids
+    assert after.input_ids == stock.input_ids
+    deepeyes_patch.install(["processor"])
+    try:
+        repaired = films.served(processor, scene.text, scene)
+    finally:
+        deepeyes_patch.uninstall()
+    assert repaired.input_ids == stock.input_ids

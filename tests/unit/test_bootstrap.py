@@ -118,7 +118,7 @@ def test_two_pth_files_in_two_site_directories(
     program = f"import site; site.addsitedir({str(tmp_path)!r})\n" + HOOKS_LIVE + STATUS
     live, status = patched.run(program, environ=ON).printed().splitlines()
     assert live == "True"
-    assert status == "{'processor': 'waiting', 'mrope': 'waiting'}"
+    assert status == "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off'}"
 
 
 RECORDER = """
@@ -515,7 +515,7 @@ def test_a_hook_never_raises_and_the_constructor_refuses(patched: Interpreter) -
     # There is no torch here, so the processor repair cannot be applied.
     program = NEIGHBOUR_FIRST + STATUS
     assert patched.run(program, environ=ON).printed() == (
-        "{'processor': \"failed (No module named 'torch')\", 'mrope': 'waiting'}"
+        "{'processor': \"failed (No module named 'torch')\", 'mrope': 'waiting', 'video': 'off'}"
     )
     program = (
         NEIGHBOUR_FIRST
@@ -535,13 +535,16 @@ for attempt in 1, 2:
 
 
 def test_status_before_and_after(patched: Interpreter) -> None:
-    waiting = "{'processor': 'waiting', 'mrope': 'waiting'}"
-    off = "{'processor': 'off', 'mrope': 'off'}"
+    waiting = "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off'}"
+    off = "{'processor': 'off', 'mrope': 'off', 'video': 'off'}"
     assert patched.run(STATUS, environ=ON).printed() == waiting
     assert patched.run("import sglang\n" + STATUS, environ=ON).printed() == waiting
     assert patched.run(STATUS).printed() == off
     assert patched.run("import sglang\n" + STATUS).printed() == off
-    assert patched.run(STATUS, environ=RELAX_ON).printed() == "{'processor': 'waiting', 'mrope': 'off'}"
+    assert (
+        patched.run(STATUS, environ=RELAX_ON).printed()
+        == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off'}"
+    )
     result = patched.run(STATUS, environ=UNKNOWN)
     assert result.code == 1
     assert "SettingsError: DEEPEYES_PATCH='maybe'" in result.err
@@ -582,9 +585,9 @@ def test_install_follows_the_environment_unless_told(patched: Interpreter) -> No
     assert patched.run(INSTALL + HOOKS_LIVE, environ={"DEEPEYES_PATCH": "mrope"}).printed() == "False"
     named = "import deepeyes_patch; deepeyes_patch.install(['processor'])\n"
     assert patched.run(named + HOOKS_LIVE, environ={"DEEPEYES_PATCH": "off"}).printed() == "True"
-    assert patched.run(named + STATUS).printed() == "{'processor': 'waiting', 'mrope': 'off'}"
+    assert patched.run(named + STATUS).printed() == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off'}"
     result = patched.run("import deepeyes_patch; deepeyes_patch.install(['rope'])")
-    assert "SettingsError: unknown repairs ['rope']; there are processor, mrope" in result.err
+    assert "SettingsError: unknown repairs ['rope']; there are processor, mrope, video" in result.err
     assert result.code == 1
 
 
@@ -596,7 +599,11 @@ from sglang.srt.managers import multimodal_processor
 print(type(multimodal_processor.get_mm_processor).__name__)
 """
     out = patched.run(INSTALL + program + UNINSTALL + program + STATUS, environ=environ).printed()
-    assert out.splitlines() == ["SeamWrapper", "function", "{'processor': 'off', 'mrope': 'off'}"]
+    assert out.splitlines() == [
+        "SeamWrapper",
+        "function",
+        "{'processor': 'off', 'mrope': 'off', 'video': 'off'}",
+    ]
 
 
 @pytest.mark.parametrize("environ", [OFF, ON])
@@ -604,7 +611,8 @@ def test_uninstall_before_the_import(patched: Interpreter, environ: dict[str, st
     assert patched.run(UNINSTALL + HOOKS_LIVE, environ=environ).printed() == "False"
     assert patched.run(INSTALL + UNINSTALL + HOOKS_LIVE, environ=environ).printed() == "False"
     assert (
-        patched.run(UNINSTALL + STATUS, environ=environ).printed() == "{'processor': 'off', 'mrope': 'off'}"
+        patched.run(UNINSTALL + STATUS, environ=environ).printed()
+        == "{'processor': 'off', 'mrope': 'off', 'video': 'off'}"
     )
 
 

@@ -47,10 +47,18 @@ def test_on(value: str) -> None:
         ("processor,mrope", ALL),
         ("mrope , Processor", ALL),
         ("mrope,mrope", {"mrope"}),
+        ("processor,mrope,video", {*ALL, "video"}),
+        ("Video,processor", {"processor", "video"}),
     ],
 )
 def test_repairs_by_name(value: str, repairs: set[str]) -> None:
     assert read(value).repairs == repairs
+
+
+@pytest.mark.parametrize("value", ["video", "mrope,video"])
+def test_video_stands_on_processor(value: str) -> None:
+    with pytest.raises(SettingsError, match=rf"{SWITCH}='{value}': 'video' stands on 'processor'; name both"):
+        read(value)
 
 
 @pytest.mark.parametrize("value", ON_SPELLINGS)
@@ -93,7 +101,7 @@ def test_an_unknown_value_is_named_with_the_valid_ones(value: str, unknown: str)
     message = str(raised.value)
     assert message.startswith(f"{SWITCH}={value!r}")
     assert unknown in message
-    for valid in ("1", "true", "on", "all", "processor", "mrope", "0", "false", "off"):
+    for valid in ("1", "true", "on", "all", "processor", "mrope", "video", "0", "false", "off"):
         assert valid in message.partition("Valid: ")[2]
 
 
@@ -117,7 +125,7 @@ def test_a_settings_error_is_not_an_import_error() -> None:
 PAIRS = [
     *(
         (value, None)
-        for value in [None, "", " ", *OFF_SPELLINGS, *ON_SPELLINGS, "all", "mrope", "maybe", "00"]
+        for value in [None, "", " ", *OFF_SPELLINGS, *ON_SPELLINGS, "all", "mrope", "video", "maybe", "00"]
     ),
     *((None, value) for value in ["", " ", "0", "false", "off", "1", "on", "maybe"]),
     *((value, "1") for value in ["", " ", "0", "off", "1"]),
