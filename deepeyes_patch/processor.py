@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import re
 import struct
 import sys
 import traceback
@@ -538,11 +539,19 @@ def _process_mm_data(
         return wrapped(*args, **kwargs)
     clips = bind(wrapped, args, kwargs).arguments.get("videos") or []
     times = [kept for clip in clips if (kept := sampling.noted(clip)) is not None]
+    known = 0 < len(times) == len(clips)
     if (scope := _scope.get()) is not None:
-        scope.times = times
-    if times and len(times) == len(clips) and not kwargs.get("video_metadata"):
-        given = [sampling.noted(clip) for clip in clips]
-        kwargs = {**kwargs, "video_metadata": given, "do_sample_frames": False}
+        scope.times = times if known else []
+    if known:
+        own = {"video_metadata": [sampling.noted(clip) for clip in clips], "do_sample_frames": False}
+        kwargs = {name: value for name, value in kwargs.items() if name not in own}
+        config = kwargs.get("processor_video_config")
+        if processor.video_config if config is None else config:
+            # Upstream hands its configuration on as ``videos_kwargs``, beside which ``transformers`` reads
+            # no such argument of the call itself.
+            kwargs["videos_kwargs"] = {**kwargs.get("videos_kwargs", {}), **own}
+        else:
+            kwargs |= own
     return wrapped(*args, **kwargs)
 
 
@@ -700,6 +709,18 @@ def _look_at_videos(scope: _Scope, clips: Sequence[Any], expected: Resolution) -
         patches = sum(t * h * w for t, h, w in (video.grid for video in own))
         _demand("features of videos", rows is None or rows[0] == patches)
     _demand("times of frames", len(scope.times) == scope.request.video_count)
+    for index, video in enumerate(expected.videos):
+        due = sampling.group_times(scope.times[index], _temporal_patch_size(scope.processor))
+        _demand("groups of frames", len(due) == video.grid[0])
+        for label, seconds in zip(scope.blocks[index].labels, due, strict=False):
+            text = scope.processor._processor.tokenizer.decode(label)
+            # Written with one digit after the point; of Qwen2.5-VL there is no text.
+            written = re.search(r"\d+(\.\d+)?", text)
+            if label and not (written and abs(float(written[0]) - seconds) < 0.05 + 1e-6):
+                raise ValueError(
+                    f"video {index} of {scope.request.video_count}: SGLang {compat.sglang_version()} lets "
+                    f"the HF processor write {text!r} before frames that are at {seconds:.2f} seconds"
+                )
 
 
 def _refuse_wrong_times(scope: _Scope, clips: Sequence[Any]) -> None:

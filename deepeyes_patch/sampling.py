@@ -87,6 +87,17 @@ def seconds_per_grid(metadata: Mapping[str, Any], temporal_patch_size: int) -> f
     return float(temporal_patch_size / sampled_fps)
 
 
+def group_times(metadata: Mapping[str, Any], temporal_patch_size: int) -> list[float]:
+    """The time of each group of ``temporal_patch_size`` frames, in seconds: the middle of its first and last.
+
+    The last frame is repeated where the last group wants more.
+    """
+    indices = list(metadata["frames_indices"])
+    indices += indices[-1:] * (-len(indices) % temporal_patch_size)
+    starts = range(0, len(indices), temporal_patch_size)
+    return [(indices[i] + indices[i + temporal_patch_size - 1]) / 2 / metadata["fps"] for i in starts]
+
+
 def note(video: torch.Tensor, metadata: Mapping[str, Any]) -> None:
     """Keep the metadata with the frames, which travel to a worker thread from 0.5.17 on.
 

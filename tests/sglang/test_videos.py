@@ -120,7 +120,7 @@ def test_broken_seconds(
 @needs_times
 def test_stock_fails_where_the_patch_is_needed(folder: Path, processor: Any) -> None:
     """Expanded ids explode, one placeholder per video drifts."""
-    scene = SCENES["two videos"]
+    scene = SCENES["one video"]
     made = films.of_server(folder, processor, scene)
     explodes = films.attempt(processor, list(made.ids), scene)
     assert isinstance(explodes, Exception)
@@ -147,7 +147,7 @@ def test_stock_gets_the_times_of_qwen2_5_vl_wrong() -> None:
 def test_text_prompts_are_bit_for_bit_stock(
     folder: Path, processor: Any, request: pytest.FixtureRequest
 ) -> None:
-    scene = SCENES["videos among images"]
+    scene = SCENES["image, then video"]
     stock = films.served(processor, scene.text, scene)
     request.getfixturevalue("patched")
     patched = films.served(processor, scene.text, scene)
@@ -160,7 +160,7 @@ def test_text_prompts_are_bit_for_bit_stock(
 
 @needs_times
 def test_features_are_those_of_the_text_prompt(folder: Path, processor: Any, patched: None) -> None:
-    scene = SCENES["videos among images"]
+    scene = SCENES["image, then video"]
     of_text = films.served(processor, scene.text, scene)
     of_ids = films.served(processor, films.of_server(folder, processor, scene).ids, scene)
     for name in ("image_grid_thw", "video_grid_thw"):
@@ -396,7 +396,7 @@ def test_one_wrapper_disabled(
     seam: str, folder: Path, kind: models.Kind, processor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last look refuses what no wrapper covers, or the result is exact all the same."""
-    made = films.drifted(folder, films.of_server(folder, processor, SCENES["two videos"]))
+    made = films.drifted(folder, films.of_server(folder, processor, SCENES["one video"]))
 
     async def passing_async(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         return await wrapped(*args, **kwargs)
@@ -415,6 +415,24 @@ def test_one_wrapper_disabled(
         assert isinstance(outcome, ValueError), "this wrapper was thought to be needed"
     elif not isinstance(outcome, ValueError):
         assert_exact(folder, outcome, made)
+
+
+@needs_times
+def test_wrong_times_in_the_servers_own_text_are_refused(
+    patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short placeholder would be replaced by them."""
+    folder, processor = models.ensure("qwen3_vl"), processors.build("qwen3_vl")
+    cls = type(processor._processor)
+    original = cls._calculate_timestamps
+
+    def late(self: Any, *args: Any, **kwargs: Any) -> list[float]:
+        return [seconds + 1 for seconds in original(self, *args, **kwargs)]
+
+    monkeypatch.setattr(cls, "_calculate_timestamps", late)
+    scene = SCENES["one video"]
+    with pytest.raises(ValueError, match=r"write '<1.2 seconds>' before frames that are at 0.25 seconds"):
+        films.served(processor, rollouts.tokenize(folder, scene.text), scene)
 
 
 # --- the video repair ---------------------------------------------------------------------------------
@@ -472,6 +490,24 @@ needs_config = pytest.mark.skipif(
 
 
 @needs_config
+@pytest.mark.parametrize("kind", models.KINDS)
+def test_a_video_configuration_does_not_hide_the_times(kind: models.Kind, patched: None) -> None:
+    """Where a release hands it on to ``transformers``, stock samples Qwen3-VL's frames twice, and writes the
+    times of a clip of 24 frames a second."""
+    scene, folder = SCENES["one video"], models.ensure(kind)
+    processor = processors.build(kind, mm_process_config={"video": {"fps": 1}})
+    result = films.served(processor, rollouts.tokenize(folder, scene.text), scene)
+    made = films.items(result, "video_grid_thw")
+    assert made[0, 0] == 2, "four seconds at one frame each"
+    own = Request(result.input_ids, scene, result.input_ids, None, made, films.seconds(scene, made))
+    check(kind, folder, processor, own)
+    if kind == "qwen3_vl":
+        text = reference.processor(folder).tokenizer.decode(result.input_ids)
+        # Of 16 frames at 4 a second stock takes the first, the last and two between, rounded down.
+        assert ("<0.6 seconds>" in text, "<3.1 seconds>" in text) == (True, True)
+
+
+@needs_config
 def test_the_rate_of_the_servers_configuration(as_hf: None) -> None:
     scene = SCENES["one video"]
     processor = processors.build("qwen3_vl", mm_process_config={"video": {"fps": 1}})
@@ -490,11 +526,19 @@ def test_sizes_in_the_servers_configuration_are_refused_at_start(as_hf: None) ->
 
 
 @needs_times
-def test_a_clip_of_one_frame_is_refused(folder: Path, kind: models.Kind, processor: Any, as_hf: None) -> None:
-    ids = rollouts.tokenize(folder, VIDEO)
-    scene = Scene(VIDEO, [Clip(1, 224, 224, 2)], [])
-    outcome = films.attempt(processor, ids, scene)
-    assert isinstance(outcome, ValueError)
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_very_short_clips_follow_transformers(
+    frames: int, folder: Path, kind: models.Kind, processor: Any, as_hf: None
+) -> None:
+    """Served as ``transformers`` does where it accepts the clip, refused where it does not."""
+    scene = Scene(SCENES["one video"].text, [Clip(frames, 224, 224, 2)], [])
+    try:
+        wanted = films.of_transformers(folder, scene)
+    except (ValueError, ZeroDivisionError, RuntimeError):
+        outcome = films.attempt(processor, rollouts.tokenize(folder, scene.text), scene)
+        assert isinstance(outcome, ValueError)
+        return
+    check(kind, folder, processor, wanted)
 
 
 @needs_times

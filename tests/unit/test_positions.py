@@ -59,6 +59,12 @@ def test_seconds_between_groups_follow_the_clip() -> None:
     assert math.isclose(sampling.seconds_per_grid(metadata(6, 35, 10.0), 2), 3.5 / 3)
 
 
+def test_times_of_groups_are_the_middle_of_their_frames() -> None:
+    given = {"fps": 4.0, "total_num_frames": 16, "frames_indices": [0, 2, 4, 6, 15]}
+    assert sampling.group_times(given, 2) == [0.25, 1.25, 3.75]
+    assert sampling.group_times(given, 1) == [0.0, 0.5, 1.0, 1.5, 3.75]
+
+
 def test_times_travel_with_the_frames_and_stay_as_they_are() -> None:
     video = torch.zeros(8, 3, 2, 2)
     assert sampling.noted(video) is None
