@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,7 +57,16 @@ def ensure(kind: Kind | TextKind, vocabulary: Literal["tiny", "qwen"] = "tiny") 
 
     ``vocabulary="qwen"`` is the real one (image token 151655), for tests where real ids matter.
     """
-    folder = cache() / "models" / f"{kind}-{vocabulary}-{_recipe()}"
+
+    def write(folder: Path) -> None:
+        _write(kind, vocabularies.tiny() if vocabulary == "tiny" else vocabularies.qwen(), folder)
+
+    return cached(f"{kind}-{vocabulary}-{recipe()}", write)
+
+
+def cached(name: str, write: Callable[[Path], None]) -> Path:
+    """The folder of that name in the cache, filled by ``write`` on the first call, whole or not at all."""
+    folder = cache() / "models" / name
     if (folder / COMPLETE).exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -64,8 +74,7 @@ def ensure(kind: Kind | TextKind, vocabulary: Literal["tiny", "qwen"] = "tiny") 
         if not (folder / COMPLETE).exists():
             shutil.rmtree(folder, ignore_errors=True)
             building = Path(tempfile.mkdtemp(dir=folder.parent))
-            words = vocabularies.tiny() if vocabulary == "tiny" else vocabularies.qwen()
-            _write(kind, words, building)
+            write(building)
             (building / COMPLETE).touch()
             building.chmod(0o755)
             os.rename(building, folder)
@@ -79,7 +88,8 @@ def config(kind: Kind | TextKind, words: Vocabulary) -> dict[str, Any]:
     return _qwen3_vl_config(words) if kind == "qwen3_vl" else _qwen2_5_vl_config(words)
 
 
-def _recipe() -> str:
+def recipe() -> str:
+    """What the cached folders depend on, as a digest."""
     sources = [Path(__file__), Path(vocabularies.__file__)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
@@ -91,7 +101,7 @@ def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
     words.write(folder)
     files = {
         "config.json": description,
-        "tokenizer_config.json": _tokenizer_config(words),
+        "tokenizer_config.json": tokenizer_config(words),
         "chat_template.json": {"chat_template": _CHAT_TEMPLATE},
         "generation_config.json": {
             "bos_token_id": words.id_of("<|endoftext|>"),
@@ -102,7 +112,7 @@ def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
             "top_k": 20,
             "top_p": 0.8,
         },
-        **({} if kind == "qwen3" else _preprocessor_configs(kind)),
+        **({} if kind == "qwen3" else preprocessor_configs(kind)),
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False))
@@ -115,7 +125,7 @@ def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
     save_file(_weights(shapes), folder / "model.safetensors", {"format": "pt"})
 
 
-def _tokenizer_config(words: Vocabulary) -> dict[str, Any]:
+def tokenizer_config(words: Vocabulary) -> dict[str, Any]:
     return {
         "add_bos_token": False,
         "add_prefix_space": False,
@@ -134,7 +144,7 @@ def _tokenizer_config(words: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _preprocessor_configs(kind: Kind) -> dict[str, dict[str, Any]]:
+def preprocessor_configs(kind: Kind) -> dict[str, dict[str, Any]]:
     """The real bounds and normalisation: sizes decide how many tokens an image has."""
     patches = {"patch_size": PATCH_SIZE[kind], "temporal_patch_size": 2, "merge_size": MERGE_SIZE}
     if kind == "qwen2_5_vl":

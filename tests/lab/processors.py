@@ -36,6 +36,7 @@ class Processed:
     ``offsets`` are inclusive (first, last) positions of all media, in order; ``grids`` int64
     [media, 3] in patches, in the order of the items; ``mrope_positions`` int64 [3, T] in the order
     t, h, w. ``padded_input_ids`` is None where the release leaves padding to the scheduler.
+    The positions are None where a derived class makes none.
     ``raw`` is the release's own result.
     """
 
@@ -43,8 +44,8 @@ class Processed:
     mm_items: list[Any]
     offsets: list[tuple[int, int]]
     padded_input_ids: list[int] | None
-    mrope_positions: torch.Tensor
-    mrope_position_delta: int
+    mrope_positions: torch.Tensor | None
+    mrope_position_delta: int | None
     grids: torch.Tensor | None
     raw: Any
 
@@ -61,21 +62,28 @@ def processor_class() -> type:
     return found
 
 
-def build(kind_or_folder: models.Kind | Path, **server_args: Any) -> Any:
+def build(
+    kind_or_folder: models.Kind | Path, cls: type | None = None, config: Any = None, **server_args: Any
+) -> Any:
     """A processor object as the tokenizer manager makes it, for a tiny model or any folder.
 
-    In releases with a process-wide configuration the last processor built decides it.
+    ``cls`` and ``config``: others than the Qwen module's class and the folder's configuration. In releases
+    with a process-wide configuration the last processor built decides it.
     """
-    processor = processor_class()
+    processor = cls or processor_class()
     manager = importlib.import_module("sglang.srt.managers.tokenizer_manager")
     folder = kind_or_folder
     if not isinstance(folder, Path):
         folder = models.ensure(folder)
     args = manager.ServerArgs(model_path=str(folder), **flags.server_args(**server_args))
     _publish(args)
+    return processor(config or hf_config(folder), args, _hf_processor(manager, args), "default")
+
+
+def hf_config(folder: Path) -> Any:
+    """The model's configuration as the installed release reads it."""
     transformers = importlib.import_module("sglang.srt.utils.hf_transformers_utils")
-    config = transformers.get_config(str(folder), trust_remote_code=False)
-    return processor(config, args, _hf_processor(manager, args), "default")
+    return transformers.get_config(str(folder), trust_remote_code=False)
 
 
 async def process_async(
@@ -145,7 +153,7 @@ def normalise(result: Any) -> Processed:
         offsets=sorted(offsets),
         padded_input_ids=None if padded is None else [int(token) for token in padded],
         mrope_positions=get("mrope_positions"),
-        mrope_position_delta=int(delta if isinstance(delta, int) else delta.flatten()[0]),
+        mrope_position_delta=None if delta is None else int(torch.as_tensor(delta).flatten()[0]),
         grids=torch.cat(grids) if grids else None,
         raw=result,
     )

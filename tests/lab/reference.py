@@ -7,6 +7,7 @@ kept for the process.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -60,6 +61,27 @@ def model(folder: Path) -> Any:
     return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
 
+@cache
+def _rope_owner(folder: Path) -> Any:
+    """Whose ``get_rope_index`` counts for the model, and whose ``config`` names its tokens.
+
+    Without weights it is built on no device: positions depend on the configuration alone.
+    """
+    import torch
+    import transformers
+
+    if (folder / "model.safetensors").exists():
+        return model(folder).model
+    architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
+    # By name, because SGLang registers its own configurations under some of transformers' model types.
+    if hasattr(transformers, thinker := architecture.replace("ForCond", "ThinkerForCond")):
+        architecture = thinker
+    cls = getattr(transformers, architecture)
+    with torch.device("meta"):
+        built = cls(cls.config_class.from_pretrained(folder))
+    return built if hasattr(built, "get_rope_index") else built.model
+
+
 def expand(
     folder: Path, text: str, images: Sequence[Image] = (), clips: Sequence[Clip] = (), fps: float = FPS
 ) -> Expanded:
@@ -99,17 +121,21 @@ def positions(
     """M-RoPE positions int64 [3, T] (t, h, w) and the delta for what is generated after them."""
     import torch
 
-    core = model(folder).model
+    core = _rope_owner(folder)
     ids = torch.tensor([list(input_ids)])
     if grids is None and video_grids is None:
         return torch.arange(ids.shape[1]).expand(3, -1).clone(), 0
     if "mm_token_type_ids" in inspect.signature(core.get_rope_index).parameters:
         # transformers 5 reads the modality of each token from here and not from the ids.
-        config = model(folder).config
+        config = core.config
         kinds = (ids == config.image_token_id).int() + 2 * (ids == config.video_token_id).int()
         more["mm_token_type_ids"] = kinds
     found, delta = core.get_rope_index(
-        input_ids=ids, image_grid_thw=grids, video_grid_thw=video_grids, **more
+        input_ids=ids,
+        image_grid_thw=grids,
+        video_grid_thw=video_grids,
+        attention_mask=torch.ones_like(ids),
+        **more,
     )
     return found[:, 0].long(), int(delta.flatten()[0])
 

@@ -63,8 +63,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def processor(request: pytest.FixtureRequest, kind: models.Kind, monkeypatch: pytest.MonkeyPatch) -> Any:
+def processor_class() -> type | None:
+    """None: the Qwen module's own. A test module about another class overrides this."""
+    return None
+
+
+@pytest.fixture
+def processor(
+    request: pytest.FixtureRequest,
+    folder: Path,
+    processor_class: type | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
     """The release's own processor, in one of the ways of `pytest_generate_tests`."""
     for name, value in ways.variables(request.param).items():
         monkeypatch.setenv(name, value)
-    return ways.build(kind, request.param)
+    return ways.build(folder, request.param, processor_class)

@@ -7,6 +7,7 @@ are the ids; the offsets are where the placeholders are).
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,10 +56,22 @@ class Vision:
 
 @cache
 def vision(folder: Path) -> Vision:
-    ids = reference.processor(folder).tokenizer.convert_tokens_to_ids(
-        [VISION_START, IMAGE_PAD, VISION_END, VIDEO_PAD]
-    )
-    return Vision(*ids)
+    tokenizer = reference.processor(folder).tokenizer
+    names = [spelled(folder, token) for token in (VISION_START, IMAGE_PAD, VISION_END, VIDEO_PAD)]
+    return Vision(*tokenizer.convert_tokens_to_ids(names))
+
+
+def spelled(folder: Path, text: str) -> str:
+    """The text with the model's own markers, for a model that has other ones than Qwen's."""
+    own = json.loads((folder / "tokenizer_config.json").read_text()).get("extra_special_tokens") or {}
+    for qwens, name in (
+        (VISION_START, "vision_bos_token"),
+        (IMAGE_PAD, "image_token"),
+        (VISION_END, "vision_eos_token"),
+        (VIDEO_PAD, "video_token"),
+    ):
+        text = text.replace(qwens, own.get(name, qwens))
+    return text
 
 
 def tokenize(folder: Path, text: str) -> list[int]:
@@ -77,7 +90,7 @@ def conversation(image_count: int) -> str:
 
 def expanded(folder: Path, images: Sequence[Image.Image], text: str | None = None) -> Request:
     """Every image expanded by the HF processor, as a trainer keeps it."""
-    text = conversation(len(images)) if text is None else text
+    text = spelled(folder, conversation(len(images)) if text is None else text)
     ids = reference.expand(folder, text, images).input_ids
     return Request(ids, list(images), ids)
 
@@ -85,7 +98,7 @@ def expanded(folder: Path, images: Sequence[Image.Image], text: str | None = Non
 def short(folder: Path, images: Sequence[Image.Image], text: str | None = None) -> Request:
     """One placeholder per image: SGLang's own convention."""
     full = expanded(folder, images, text)
-    text = conversation(len(images)) if text is None else text
+    text = spelled(folder, conversation(len(images)) if text is None else text)
     return replace(full, ids=tokenize(folder, text))
 
 
@@ -185,15 +198,15 @@ def _splits(folder: Path) -> dict[int, tuple[int, int]]:
     return splits
 
 
-def attempt(processor: Any, request: Request, text: str | None = None) -> Any:
+def attempt(processor: Any, request: Request, text: str | None = None, seconds: float = 10) -> Any:
     """The result, or the exception in its place, for the ids or for ``text`` with the same images.
 
     Some stock releases never return, others raise whatever their code runs into.
     """
     work = processors.process_async(processor, text or list(request.ids), request.images)
     try:
-        return processors.run(asyncio.wait_for(work, 10))
-    except (AssertionError, LookupError, RuntimeError, TimeoutError, ValueError) as error:
+        return processors.run(asyncio.wait_for(work, seconds))
+    except (AssertionError, LookupError, RuntimeError, TimeoutError, TypeError, ValueError) as error:
         return error
 
 

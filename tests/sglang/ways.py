@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tests.lab import models, processors
@@ -19,14 +20,15 @@ _AVOID = "SGLANG_MM_AVOID_RETOKENIZE"
 def ways() -> list[str]:
     """Those that this release knows, the default first."""
     found = [DEFAULT]
-    found += ["retokenize"] if _avoids_retokenizing() else []
+    found += ["retokenize"] if avoids_retokenizing() else []
     found += ["pool", "pool, retokenize"] if _has_pool() else []
     return found
 
 
-def build(kind: models.Kind, way: str) -> Any:
-    """The release's own processor; kept for the process."""
-    return _built(kind, workers=2 if "pool" in way else 1)
+def build(kind_or_folder: models.Kind | Path, way: str = DEFAULT, cls: type | None = None) -> Any:
+    """The release's own processor, of the Qwen module's class if none is named; kept for the process."""
+    folder = kind_or_folder if isinstance(kind_or_folder, Path) else models.ensure(kind_or_folder)
+    return _built(folder, 2 if "pool" in way else 1, cls)
 
 
 def variables(way: str) -> dict[str, str]:
@@ -35,8 +37,8 @@ def variables(way: str) -> dict[str, str]:
 
 
 @cache
-def _built(kind: models.Kind, workers: int) -> Any:
-    return processors.build(kind, **({"mm_processor_worker_num": workers} if _has_pool() else {}))
+def _built(folder: Path, workers: int, cls: type | None) -> Any:
+    return processors.build(folder, cls, **({"mm_processor_worker_num": workers} if _has_pool() else {}))
 
 
 def _has_pool() -> bool:
@@ -45,7 +47,7 @@ def _has_pool() -> bool:
     return "mm_processor_worker_num" in inspect.signature(ServerArgs).parameters
 
 
-def _avoids_retokenizing() -> bool:
+def avoids_retokenizing() -> bool:
     from sglang.srt import environ
 
     return hasattr(environ.envs, _AVOID)
