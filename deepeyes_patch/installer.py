@@ -29,8 +29,8 @@ logger = logging.getLogger("deepeyes_patch")
 
 _WRAPT_MINIMUM = (1, 16)
 
-# Model types whose processor has to be ours, by prefix; for the others a class that SGLang derives from
-# the Qwen-VL one may override the outermost method.
+# Model types whose processor has to be ours, by prefix. For the others a class that SGLang derives from the
+# Qwen-VL one may override the outermost method, or their configuration may lack what the repair reads.
 _QWEN_VL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 
 # Imported by the hooks, when torch is there.
@@ -40,6 +40,7 @@ _OWN_MODULES = (
     "pretokenized",
     "positions",
     "sampling",
+    "bystanders",
     "processor",
     "intake",
     "mrope",
@@ -293,7 +294,8 @@ def _construct(
     wrapped(*args, **kwargs)
     from deepeyes_patch import processor
 
-    processor.check_construction(instance, SWITCH)
+    model_type = getattr(getattr(instance, "hf_config", None), "model_type", None) or ""
+    processor.check_construction(instance, SWITCH, required=model_type.startswith(_QWEN_VL_TYPES))
     _announce()
 
 

@@ -1,7 +1,8 @@
 """Every point where we touch SGLang's Qwen-VL image processor (``qwen_vl.py``).
 
-A request whose prompt is a list of ids opens a scope on the outermost method; the inner seams act only
-inside one, so text prompts, and classes that override the outermost method, run upstream's code alone.
+A request whose prompt is a list of ids opens a scope on the outermost method; the inner seams repair only
+inside one, so text prompts, and classes that override the outermost method, run upstream's code alone. (Ids
+that such a class hands to the loader are looked at there and in the result, see `bystanders`.)
 Upstream's own code then computes offsets, item splits, padded ids and M-RoPE positions from the
 caller's ids, because it finds them where it used to find re-tokenized ones:
 
@@ -46,6 +47,7 @@ from typing import Any
 import torch
 
 from deepeyes_patch import compat, positions, sampling, videos, wrapping
+from deepeyes_patch.bystanders import BystanderRequest
 from deepeyes_patch.compat import Seam
 from deepeyes_patch.positions import Medium
 from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
@@ -112,8 +114,8 @@ class _Scope:
         self.blocks = videos.read_blocks(ids, grids, self.spatial_merge_size, self.request.tokens)
 
 
-# Marks a processor that was constructed with our wrappers in place; one that another package puts around
-# them later, without saying what it wraps, hides them from a look at the class.
+# Marks a processor that was constructed with our wrappers in place, and whether it is served; a wrapper that
+# another package puts around ours later, without saying what it wraps, hides them from a look at the class.
 _SERVED = "_deepeyes_patch_serves"
 
 # The factor of the sides of an image (patch_size * spatial_merge_size) that ``resize_image_async`` knows.
@@ -190,16 +192,16 @@ def _hands_times_on(module: ModuleType) -> bool:
     return "video_metadata" in function.__code__.co_varnames
 
 
-def check_construction(processor: Any, switch: str) -> None:
+def check_construction(processor: Any, switch: str, required: bool) -> None:
     """Make sure that a processor just constructed is served by our wrappers.
 
-    Classes of SGLang's that override the outermost method are not ours to serve, and pass.
+    Classes of SGLang's that override the outermost method are not ours to serve, and pass. So does a
+    processor that lacks the token ids that the repair works with, unless it is ``required`` to be served.
 
     Raises
     ------
     IncompatibleSGLangError
-        Another package has replaced what we wrapped, or the processor lacks the token ids that the
-        repair works with.
+        Another package has replaced what we wrapped, or a required processor lacks a token id.
     """
     displaced = wrapping.displaced()
     if displaced:
@@ -214,17 +216,27 @@ def check_construction(processor: Any, switch: str) -> None:
                 for name, function in displaced
             ],
         )
+    if not _runs_through_ours(processor):
+        return
     try:
-        if vision_tokens(processor) is not None:
-            setattr(processor, _SERVED, True)
-            _vocab_size(processor)
-            processor.hf_config.vision_config.spatial_merge_size + 0
-            processor.mm_tokens.image_token + ""
-            _refuse_sizing(processor, switch)
+        _require_readable(processor)
+        _refuse_sizing(processor, switch)
     except (AttributeError, TypeError) as error:
-        raise compat.incompatible(
-            REPAIR, switch, [f"{type(processor).__name__} was constructed, but {error}"]
-        ) from error
+        if required:
+            raise compat.incompatible(
+                REPAIR, switch, [f"{type(processor).__name__} was constructed, but {error}"]
+            ) from error
+        setattr(processor, _SERVED, False)
+    else:
+        setattr(processor, _SERVED, True)
+
+
+def _require_readable(processor: Any) -> None:
+    """Raise AttributeError or TypeError unless everything is there that the repair reads later."""
+    _vision_tokens(processor)
+    _vocab_size(processor)
+    processor.hf_config.vision_config.spatial_merge_size + 0
+    processor.mm_tokens.image_token + ""
 
 
 def _refuse_sizing(processor: Any, switch: str) -> None:
@@ -264,7 +276,7 @@ async def _process(
 ) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["input_text"]
-    if prompt is None or isinstance(prompt, str):
+    if prompt is None or isinstance(prompt, str) or vision_tokens(processor) is None:
         return await wrapped(*args, **kwargs)
     images = _checked_images(call.arguments["image_data"])
     request_obj = call.arguments["request_obj"]
@@ -294,7 +306,7 @@ def _get_mm_data(
 ) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["prompt"]
-    if isinstance(prompt, str):
+    if isinstance(prompt, str) or vision_tokens(processor) is None:
         return wrapped(*args, **kwargs)
     # Declared by name or collected by **kwargs, depending on the release.
     media = {**call.arguments, **call.arguments.get("kwargs", {})}
@@ -464,27 +476,39 @@ def _load_mm_data(
     wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     scope = _scope.get()
-    if scope is None:
-        return wrapped(*args, **kwargs)
     call = bind(wrapped, args, kwargs)
-    # As many placeholders as there are images and videos, nothing else: the text would be thrown away.
-    images = len(call.arguments.get("image_data") or [])
-    prompt = processor.mm_tokens.image_token * images
-    if scope.request.video_count:
-        tokens = scope.request.tokens
-        one = processor._processor.tokenizer.decode([tokens.vision_start, tokens.video, tokens.vision_end])
-        prompt += one * scope.request.video_count
-    call.arguments["prompt"] = prompt
+    images = call.arguments.get("image_data") or []
+    note: _Scope | BystanderRequest
+    if scope is not None:
+        # As many placeholders as there are images and videos, nothing else: the text would be thrown away.
+        prompt = processor.mm_tokens.image_token * len(images)
+        if scope.request.video_count:
+            tokens = scope.request.tokens
+            ids = [tokens.vision_start, tokens.video, tokens.vision_end]
+            prompt += processor._processor.tokenizer.decode(ids) * scope.request.video_count
+        call.arguments["prompt"] = prompt
+        note = scope
+    elif call.arguments["prompt"] is None or isinstance(call.arguments["prompt"], str):
+        return wrapped(*args, **kwargs)
+    else:
+        note = _bystander(processor, call.arguments["prompt"])
+        if not any(_is_preprocessed(image) for image in images):
+            note.check_placeholders(len(images))
     loading = wrapped(*call.args, **call.kwargs)
-    return _noted_later(loading, scope) if inspect.isawaitable(loading) else _noted(loading, scope)
+    return _noted_later(loading, note) if inspect.isawaitable(loading) else _noted(loading, note)
 
 
-async def _noted_later(loading: Awaitable[Any], scope: _Scope) -> Any:
-    return _noted(await loading, scope)
+def _bystander(processor: Any, ids: Sequence[int]) -> BystanderRequest:
+    """Only an outermost method that is not ours, or does not serve its processor, opens no scope for ids."""
+    return BystanderRequest(ids, processor.mm_tokens.image_token_id, type(processor).__name__)
 
 
-def _noted(base_output: Any, scope: _Scope) -> Any:
-    setattr(base_output, _NOTE, scope)
+async def _noted_later(loading: Awaitable[Any], note: _Scope | BystanderRequest) -> Any:
+    return _noted(await loading, note)
+
+
+def _noted(base_output: Any, note: _Scope | BystanderRequest) -> Any:
+    setattr(base_output, _NOTE, note)
     return base_output
 
 
@@ -495,6 +519,11 @@ def _process_and_combine_mm_data(
     scope = getattr(base_output, _NOTE, None) or _scope.get()
     if scope is None:
         return wrapped(*args, **kwargs)
+    if isinstance(scope, BystanderRequest):
+        items, input_ids, ret = wrapped(*args, **kwargs)
+        offsets = [tuple(pair) for item in items if item.is_image() for pair in item.offsets]
+        scope.check_result(input_ids.flatten().tolist(), offsets)
+        return items, input_ids, ret
     token = _scope.set(scope)
     try:
         if not scope.request.expanded_only:
@@ -570,9 +599,12 @@ def _build_input_ids(
     wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     scope = _scope.get()
-    if scope is None:
-        return wrapped(*args, **kwargs)
     call = bind(wrapped, args, kwargs)
+    if scope is None:
+        if not isinstance(prompt := call.arguments["prompt"], str):
+            grids = _grid_rows(call.arguments.get("img_grid_thw"))
+            _bystander(processor, prompt).check_placeholders(len(grids))
+        return wrapped(*args, **kwargs)
     scope.resolve(call.arguments["img_grid_thw"])
     call.arguments["prompt"] = scope.request.collapsed()
     return wrapped(*call.args, **call.kwargs)
@@ -798,13 +830,18 @@ def _outside(ids: Sequence[int], media: Sequence[Medium]) -> list[Any]:
 
 
 def vision_tokens(processor: Any) -> VisionTokens | None:
-    """The token ids of a processor whose outermost method is ours; ``None`` for any other."""
-    if getattr(processor, _SERVED, False):
-        return _vision_tokens(processor)
+    """The token ids of a processor that is ours to serve; ``None`` for any other."""
+    served = getattr(processor, _SERVED, None)
+    if served is None:
+        served = _runs_through_ours(processor)
+    return _vision_tokens(processor) if served else None
+
+
+def _runs_through_ours(processor: Any) -> bool:
     outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
     while outermost is not None and not isinstance(outermost, wrapping.SeamWrapper):
         outermost = getattr(outermost, "__wrapped__", None)
-    return None if outermost is None else _vision_tokens(processor)
+    return outermost is not None
 
 
 def _vision_tokens(processor: Any) -> VisionTokens:

@@ -100,6 +100,19 @@ def _spans(ids: Sequence[int], tokens: VisionTokens, placeholder: int, modality:
         position = end + 1
 
 
+def find_runs(ids: Sequence[int], token: int) -> list[Span]:
+    """Return the runs of ``token``, in order, whatever stands around them."""
+    runs: list[Span] = []
+    position = 0
+    while True:
+        try:
+            start = ids.index(token, position)
+        except ValueError:
+            return runs
+        position = next((i for i in range(start, len(ids)) if ids[i] != token), len(ids))
+        runs.append(Span(start, position - start))
+
+
 def collapse(ids: Sequence[int], spans: Sequence[Span]) -> list[int]:
     """Return ``ids`` with each span shortened to one placeholder."""
     return _with_lengths(ids, spans, [1] * len(spans))

@@ -1,0 +1,90 @@
+"""Pre-tokenized requests that a class derived from SGLang's Qwen-VL processor handles by itself.
+
+A class that overrides the outermost method (InternS1, POINTS), or whose model's configuration lacks a token
+id that the repair works with, runs upstream's code alone. That takes one placeholder per image; it explodes
+on expanded images, and makes other ids where decoding and tokenizing do not give the caller's back. What
+comes out exact passes, the rest is refused. Pure logic, free of torch and SGLang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepeyes_patch import spans
+
+_REMEDY = (
+    "deepeyes-patch does not serve this class, and SGLang's own code takes one placeholder per image there. "
+    "Send the prompt as text, or the ids that its tokenizer makes of it, with one placeholder per image"
+)
+
+
+class BystanderRequest:
+    """The ids of a request to a class that is not ours to serve.
+
+    Parameters
+    ----------
+    ids:
+        The caller's token ids; copied.
+    image_token:
+        The image placeholder.
+    owner:
+        The class, for messages.
+    """
+
+    def __init__(self, ids: Sequence[int], image_token: int, owner: str) -> None:
+        self._ids = list(ids)
+        self._token = image_token
+        self._owner = owner
+        self._runs = spans.find_runs(self._ids, image_token)
+
+    def check_placeholders(self, image_count: int) -> None:
+        """Refuse what upstream would explode on: ``image_count`` raw images want as many placeholders.
+
+        Raises
+        ------
+        ValueError
+            A run of several placeholders, or another number of runs than of images.
+        """
+        for run in self._runs:
+            if run.length > 1:
+                raise ValueError(
+                    f"input_ids hold {run.length} image placeholders (token {self._token}) from position "
+                    f"{run.start} on, and {self._owner} takes one for each image: {_REMEDY}"
+                )
+        if len(self._runs) != image_count:
+            raise ValueError(
+                f"input_ids hold {len(self._runs)} image placeholder(s) (token {self._token}), and "
+                f"{image_count} image(s) came with them ({self._owner})"
+            )
+
+    def check_result(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> None:
+        """Refuse ids that are not the caller's, expanded, and offsets that are not where the images are.
+
+        Parameters
+        ----------
+        ids:
+            What upstream made of the caller's ids.
+        offsets:
+            (first, last) of each image in ``ids``, both inclusive, in any order.
+
+        Raises
+        ------
+        ValueError
+            They do not follow from the caller's ids.
+        """
+        used = list(ids)
+        runs = spans.find_runs(used, self._token)
+        lengths = [run.length for run in runs]
+        grown = len(runs) == len(self._runs) and all(
+            sent.length in (1, length) for sent, length in zip(self._runs, lengths, strict=True)
+        )
+        if not grown or spans.expand(self._ids, self._runs, lengths) != used:
+            raise ValueError(
+                f"{self._owner} turned {len(self._ids)} input_ids into {len(used)} that are not the caller's "
+                f"(other tokens, or other placeholders than for {len(self._runs)} image(s)): {_REMEDY}"
+            )
+        if sorted(offsets) != spans.offsets(runs, lengths):
+            raise ValueError(
+                f"{self._owner} placed images at {sorted(offsets)!s:.200}, and input_ids hold their "
+                f"placeholders elsewhere, at {spans.offsets(runs, lengths)!s:.200}: {_REMEDY}"
+            )

@@ -1,0 +1,174 @@
+"""Classes that derive from the Qwen-VL processor and are not ours to serve.
+
+InternS1 and POINTS override the outermost method and inherit what we wrapped below it; PaddleOCR-VL with a
+configuration that names no ``vision_end_token_id`` inherits all of it, and lacks what the repair reads. Text
+and short requests must be stock's own, ids that stock would explode or drift on a clear error.
+
+The HF processors of InternS1 and POINTS are code from the hub. These classes run on those of the Qwen models
+that they were made from, which is what SGLang's classes ask of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deepeyes_patch
+from tests.lab import family, models, processors
+from tests.sglang import rollouts
+from tests.sglang.conftest import avoids_retokenizing
+from tests.sglang.rollouts import Request, attempt, picture, spans
+from tests.sglang.test_family import assert_same
+
+IMAGES = [picture(448, 224), picture(448, 448)]
+
+
+def _interns1() -> Any:
+    return processors.build(
+        family.ensure("qwen3_vl_moe"), family.derived_class("interns1pro", "InternS1_1ImageProcessor")
+    )
+
+
+def _points() -> Any:
+    folder = family.ensure("qwen2_vl")
+    cls = family.derived_class("points_v15_chat", "POINTSV15ChatProcessor")
+    qwens = processors.hf_config(folder)
+    config = importlib.import_module("sglang.srt.configs.points_v15_chat").POINTSV15ChatConfig(
+        vision_config=qwens.vision_config, image_token_id=qwens.image_token_id
+    )
+    return processors.build(folder, cls, config)
+
+
+def _without_vision_end(folder: Path) -> Any:
+    config = processors.hf_config(folder)
+    vars(config)["vision_end_token_id"] = None  # past the type check of recent configuration classes
+    return config
+
+
+def _paddleocr_without_vision_end() -> Any:
+    folder = family.ensure("paddleocr_vl")
+    config = _without_vision_end(folder)
+    return processors.build(folder, family.processor_class("paddleocr_vl"), config)
+
+
+BUILDERS: dict[str, Callable[[], Any]] = {
+    "interns1pro": _interns1,
+    "points_v15_chat": _points,
+    "paddleocr_vlm": _paddleocr_without_vision_end,
+}
+FOLDERS: dict[str, family.Kind] = {
+    "interns1pro": "qwen3_vl_moe",
+    "points_v15_chat": "qwen2_vl",
+    "paddleocr_vlm": "paddleocr_vl",
+}
+# 0.5.3 has none of them.
+PRESENT = [
+    name
+    for name in BUILDERS
+    if family.has_module(f"sglang.srt.multimodal.processors.{name}")
+    and (name != "paddleocr_vlm" or "paddleocr_vl" in family.served())
+]
+KEEPING = ["1", "0"] if avoids_retokenizing() else [""]
+
+
+@pytest.fixture(params=PRESENT, scope="module")
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def folder(name: str) -> Path:
+    return family.ensure(FOLDERS[name])
+
+
+@pytest.fixture(scope="module")
+def bystander(name: str) -> Any:
+    """Constructed where the repair is on, as in a server; that must not stop it."""
+    deepeyes_patch.install(["processor"])
+    try:
+        return BUILDERS[name]()
+    finally:
+        deepeyes_patch.uninstall()
+
+
+@pytest.fixture(params=KEEPING)
+def keeping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """SGLANG_MM_AVOID_RETOKENIZE, where the release has it: on, upstream often keeps the ids."""
+    if request.param:
+        monkeypatch.setenv("SGLANG_MM_AVOID_RETOKENIZE", request.param)
+    return request.param
+
+
+def is_exact(folder: Path, outcome: Any, request: Request) -> bool:
+    """Ids and offsets; these classes leave the positions to others or to stock."""
+    return (
+        not isinstance(outcome, Exception)
+        and outcome.input_ids == request.expected_ids
+        and outcome.offsets == spans(folder, request.expected_ids)
+    )
+
+
+@pytest.mark.parametrize("form", ["text", "short"])
+def test_text_and_short_requests_are_bit_for_bit_stock(
+    form: str, folder: Path, bystander: Any, keeping: str, request: pytest.FixtureRequest
+) -> None:
+    text = rollouts.spelled(folder, rollouts.conversation(2))
+    prompt = text if form == "text" else rollouts.tokenize(folder, text)
+    stock = processors.process(bystander, prompt, IMAGES)
+    request.getfixturevalue("patched")
+    ours = processors.process(bystander, prompt, IMAGES)
+    assert_same(ours, stock)
+    assert is_exact(folder, ours, rollouts.short(folder, IMAGES))
+
+
+def test_drifted_short_ids_are_exact_or_refused(
+    folder: Path, bystander: Any, keeping: str, request: pytest.FixtureRequest
+) -> None:
+    sent = rollouts.drifted(folder, rollouts.short(folder, IMAGES), "between")
+    stock = attempt(bystander, sent)
+    request.getfixturevalue("patched")
+    ours = attempt(bystander, sent)
+    if is_exact(folder, stock, sent):
+        assert_same(ours, stock)
+    else:
+        assert isinstance(ours, ValueError)
+        assert "are not the caller's" in str(ours)
+    if keeping != "1":
+        assert isinstance(ours, ValueError), "stock was thought to drift here"
+
+
+def test_expanded_ids_are_refused(
+    folder: Path, bystander: Any, keeping: str, request: pytest.FixtureRequest
+) -> None:
+    sent = rollouts.drifted(folder, rollouts.expanded(folder, IMAGES), "between")
+    assert not is_exact(folder, attempt(bystander, sent, seconds=3), sent)
+    request.getfixturevalue("patched")
+    first, last = spans(folder, sent.ids)[0]
+    with pytest.raises(ValueError, match=rf"hold {last - first + 1} image placeholders.*position {first} on"):
+        processors.process(bystander, sent.ids, sent.images)
+
+
+def test_wrong_counts_and_strays_are_refused(folder: Path, bystander: Any, patched: None) -> None:
+    ids, token = rollouts.short(folder, IMAGES).ids, rollouts.vision(folder).image
+    for wrong, images, message in (
+        (ids, IMAGES[:1], r"hold 2 image placeholder.*1 image"),
+        (ids, IMAGES + IMAGES[:1], r"hold 2 image placeholder.*3 image"),
+        ([*ids, token], IMAGES, r"hold 3 image placeholder.*2 image"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            processors.process(bystander, wrong, images)
+    # Upstream takes this one for text, and drops the image.
+    stray = [*rollouts.tokenize(folder, "Look: "), token]
+    with pytest.raises(ValueError, match=r"are not the caller's|placed images at|Mismatch|mismatch"):
+        processors.process(bystander, stray, IMAGES[:1])
+
+
+def test_a_qwen_model_without_vision_end_is_not_constructed(patched: None) -> None:
+    folder = models.ensure("qwen3_vl")
+    config = _without_vision_end(folder)
+    with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="vision_end token id is None"):
+        processors.build(folder, config=config)
