@@ -20,9 +20,9 @@ import pytest
 import deepeyes_patch
 from tests.lab import family, models, processors
 from tests.sglang import rollouts
-from tests.sglang.conftest import avoids_retokenizing
 from tests.sglang.rollouts import Request, attempt, picture, spans
 from tests.sglang.test_family import assert_same
+from tests.sglang.ways import avoids_retokenizing
 
 IMAGES = [picture(448, 224), picture(448, 448)]
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from tests.lab import family, processors
-from tests.sglang import rollouts, test_processor
-from tests.sglang.conftest import built
+from tests.sglang import rollouts, test_processor, ways
 from tests.sglang.rollouts import assert_exact
 from tests.sglang.test_processor import PICTURES, REFUSALS, REQUESTS
 
@@ -75,7 +74,7 @@ def test_stock_fails_where_the_patch_is_needed() -> None:
     folders = {kind: family.ensure(kind) for kind in family.served()}
     wrong = {kind: REQUESTS["drift between"](folder) for kind, folder in folders.items()}
     right = {kind: REQUESTS["short"](folder) for kind, folder in folders.items()}
-    made = {kind: built(folder, 1, family.processor_class(kind)) for kind, folder in folders.items()}
+    made = {kind: ways.build(folder, cls=family.processor_class(kind)) for kind, folder in folders.items()}
 
     async def send(requests: dict[family.Kind, rollouts.Request], seconds: float) -> dict[family.Kind, Any]:
         work = [
