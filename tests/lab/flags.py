@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tests.lab.releases import RELEASES, Release
@@ -18,7 +20,19 @@ def installed() -> Release:
         version = metadata.version("sglang")
     except metadata.PackageNotFoundError:  # a source tree on the path
         version = importlib.import_module("sglang").__version__
-    return RELEASES.get(version) or Release(version, metadata.version("transformers"))
+    # A development version runs like the release that it is based on.
+    release = RELEASES.get(version.partition(".dev")[0])
+    return release or Release(version, metadata.version("transformers"))
+
+
+def interleaves() -> bool:
+    """Whether this release's own rope knows ``mrope_interleaved``; read in its source, nothing is run."""
+    spec = importlib.util.find_spec("sglang.srt.layers.rotary_embedding")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(spec.origin)
+    files = home.parent.glob("*.py") if home.name == "__init__.py" else [home]
+    return any("mrope_interleaved" in file.read_text() for file in files)
 
 
 def server_args(**overrides: Any) -> dict[str, Any]:
