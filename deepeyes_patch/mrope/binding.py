@@ -59,7 +59,7 @@ def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str:
     switch:
         The environment variable to name in messages.
     announce:
-        Called when the first interleaved rope was built: the model process logs its line then.
+        Called when a rope became one of ours: the model process logs its line then.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def _get_rope(interleaved: type | None, announce: Callable[[], None]) -> wrappin
         lanes.check_section(scaling["mrope_section"], rope.rotary_dim)
         if interleaved:
             rope.__class__ = interleaved
-        announce()
+            announce()
         return rope
 
     return get_rope
