@@ -7,12 +7,15 @@ tests fail, they are not skipped.
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.lab import flags, models
+from tests.e2e import shapes
+from tests.lab import flags, models, server
+from tests.lab.server import Server
 
 # A test run that is told to end (a CI's time limit) stops its servers, as on Ctrl-C.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -35,3 +38,20 @@ def release() -> str:
 def folder() -> Path:
     """The tiny Qwen3-VL."""
     return models.ensure("qwen3_vl")
+
+
+# Two servers for all modules that compare stock with patched. They differ in the switch alone.
+# SGLang may cut ids that are too long, which no request with images survives unnoticed.
+ARGS = ["--allow-auto-truncate"]
+
+
+@pytest.fixture(scope="session")
+def stock(folder: Path) -> Iterator[Server]:
+    with server.serve(folder, env=shapes.STOCK, args=ARGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def patched(folder: Path) -> Iterator[Server]:
+    with server.serve(folder, env=shapes.PATCHED, args=ARGS) as running:
+        yield running

@@ -15,17 +15,18 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.lab import client, models, reference
+from tests.lab import client, flags, models, reference
 from tests.lab.client import Answer
 from tests.lab.server import Server
 from tests.sglang import rollouts
 from tests.sglang.rollouts import IMAGE, Request
 
-# Environments of a server: the repair off and on, whatever the environment of the tests says.
+# Environments of a server: the repairs off and on, whatever the environment of the tests says.
 STOCK = {"DEEPEYES_PATCH": None, "RELAX_DEEPEYES_QWEN_VL_PATCH": None}
-PATCHED = {**STOCK, "DEEPEYES_PATCH": "processor"}
+PATCHED = {**STOCK, "DEEPEYES_PATCH": "1"}
 
-NOISE = 5e-3  # of bf16: where positions or placements are wrong, log-probs are off by several times this
+NOISE = 5e-3  # of bf16
+WRONG = 0.02  # where positions or placements are wrong, log-probs are off by more than this
 NEW_TOKENS = 6
 ANSWER_SECONDS = 90  # the first answer of a server takes seconds on a busy machine; stock can hang
 
@@ -165,11 +166,11 @@ def one_image(folder: Path) -> Sent:
     return _ids(rollouts.drifted(folder, rollouts.expanded(folder, PICTURES[:1]), "after"))
 
 
-def ask(url: str, sent: Sent) -> Answer | None:
+def ask(url: str, sent: Sent, new_tokens: int = NEW_TOKENS) -> Answer | None:
     """Greedy, with log-probs; None if no answer comes in time."""
     try:
         return client.generate(
-            url, sent.prompt, sent.images or None, max_new_tokens=NEW_TOKENS, timeout=ANSWER_SECONDS
+            url, sent.prompt, sent.images or None, max_new_tokens=new_tokens, timeout=ANSWER_SECONDS
         )
     except TimeoutError:
         return None
@@ -217,16 +218,25 @@ class Verdict:
     exact: bool = False
 
 
+def compare(folder: Path, sent: Sent, answer: Answer) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each generated token: how far off its log-prob is, and how far below the most probable it is.
+
+    Both in the eyes of ``transformers``, given the caller's ids and what the server generated before. Where
+    the second is 0, this is the very token that ``transformers`` generates greedily.
+    """
+    grids, pixels = media(folder, sent.images)
+    scores, shortfalls = reference.scores(folder, sent.expected_ids, grids, pixels, answer.output_ids)
+    return (torch.tensor(answer.logprobs) - scores).abs(), shortfalls
+
+
 def judge(folder: Path, sent: Sent, answer: Answer | None) -> Verdict:
     if answer is None or answer.status != 200:
         return Verdict(answer.status if answer else None)
-    grids, pixels = media(folder, sent.images)
-    scores, shortfalls = reference.scores(folder, sent.expected_ids, grids, pixels, answer.output_ids)
-    served = torch.tensor(answer.logprobs)
-    error, shortfall = float((served - scores).abs().max()), float(shortfalls.max())
+    errors, shortfalls = compare(folder, sent, answer)
+    error, shortfall = float(errors.max()), float(shortfalls.max())
     exact = (
         answer.prompt_tokens == len(sent.expected_ids)
-        and len(served) == NEW_TOKENS
+        and len(errors) == NEW_TOKENS
         and error < NOISE
         and shortfall < 2 * NOISE  # two log-probs, each off by the noise, can change places
     )
@@ -267,12 +277,19 @@ def announcements(running: Server) -> list[str]:
 
 
 def assert_announced(running: Server, release: str) -> None:
-    """The log says what was patched, once for each process that constructs the processor."""
+    """The log says what was patched, once for each process that constructs the processor or has our rope."""
     lines = announcements(running)
-    pattern = rf"deepeyes-patch \S+, SGLang {re.escape(release)}, pid (\d+): processor: patched \(QwenVL\w+\)"
-    matches = [re.search(pattern, line) for line in lines]
-    pids = [int(match[1]) for match in matches if match]
-    assert len(pids) == len(lines), lines
-    assert len(set(pids)) == len(pids), lines
-    assert running.pid in pids, "the tokenizer manager lives in the first process"
-    assert all(os.getsid(pid) == running.pid for pid in pids), "a pid of this server, which leads a session"
+    native = flags.interleaves()
+    mrope = "native" if native else r"patched \(MRotaryEmbedding\)"
+    pattern = rf"deepeyes-patch \S+, SGLang {re.escape(release)}, pid (\d+): processor: (.+); mrope: {mrope}$"
+    states = {int(match[1]): match[2] for line in lines if (match := re.search(pattern, line))}
+    assert len(states) == len(lines), lines
+    assert running.pid in states, "the tokenizer manager lives in the first process"
+    assert all(os.getsid(pid) == running.pid for pid in states), "a pid of this server, which leads a session"
+    patched = {pid for pid, state in states.items() if re.fullmatch(r"patched \(Qwen\w*VL\w+\)", state)}
+    if native:
+        assert patched == set(states), lines
+    else:
+        # Releases that need our rope construct the processor in the first process alone.
+        assert patched == {running.pid}, lines
+        assert len(states) > 1, "no model process has said that its rope is ours"

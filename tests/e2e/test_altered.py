@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.e2e import interpreters, shapes
 from tests.lab import altered
@@ -38,13 +41,15 @@ def serve(path: Path, python: str = sys.executable) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert found["processor"] == str(path / "sglang" / QWEN)
     assert not Path(found["package"]).is_relative_to(CHECKOUT / "deepeyes_patch"), "not the installed package"
-    assert found["state"] == "patched (QwenVLImageProcessor)"
+    assert re.fullmatch(r"patched \(Qwen\w*VLImageProcessor\)", found["state"])
     assert found["served"] == 14
     return found
 
 
 def test_a_file_edited_in_place(tmp_path: Path, release: str) -> None:
     """As in the DeepEyes image: the legacy loader is called, and the version says nothing of it."""
+    if "def legacy_load_mm_data(" not in (interpreters.release_layer() / "sglang" / BASE).read_text():
+        pytest.skip("this release has one loader")
     calls_legacy = replacing("self.load_mm_data(", "self.legacy_load_mm_data(")
     found = serve(altered.copy(tmp_path, {QWEN: calls_legacy, BASE: without_the_usual_loader}))
     assert found["version"] == release
@@ -61,12 +66,12 @@ def without_the_usual_loader(source: str) -> str:
 def test_a_source_tree(tmp_path: Path, release: str) -> None:
     """On PYTHONPATH, under a development version, and no distribution knows of it."""
     version = f"{release}.dev42+g0123abc"
-    edit = replacing(f"'{release}'", f"'{version}'")
-    tree = altered.copy(tmp_path / "tree", {"_version.py": edit})
+    layer = interpreters.release_layer()
+    file = "_version.py" if (layer / "sglang/_version.py").exists() else "version.py"
+    tree = altered.copy(tmp_path / "tree", {file: replacing(release, version)})
     # The release's layer without SGLang itself: code and metadata.
     rest = tmp_path / "rest"
     rest.mkdir()
-    layer = interpreters.release_layer()
     for entry in layer.iterdir():
         if entry.name != "sglang" and not entry.name.startswith("sglang-"):
             (rest / entry.name).symlink_to(entry)
