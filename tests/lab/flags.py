@@ -44,6 +44,8 @@ def server_args(**overrides: Any) -> dict[str, Any]:
         "disable_overlap_schedule": True,
         "skip_server_warmup": True,
         "max_total_tokens": 8192,
+        # An idle scheduler otherwise spins on a core, and two servers at a time are the rule here.
+        "sleep_on_idle": True,
         **installed().server_args,
         **overrides,
     }
