@@ -10,6 +10,7 @@ that they were made from, which is what SGLang's classes ask of them.
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,7 @@ def _points() -> Any:
 
 
 def _without_vision_end(folder: Path) -> Any:
-    config = processors.hf_config(folder)
+    config = copy.deepcopy(processors.hf_config(folder))  # SGLang keeps it for the process
     vars(config)["vision_end_token_id"] = None  # past the type check of recent configuration classes
     return config
 
