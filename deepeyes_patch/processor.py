@@ -575,7 +575,7 @@ def _process_mm_data(
         own = {"video_metadata": [sampling.noted(clip) for clip in clips], "do_sample_frames": False}
         kwargs = {name: value for name, value in kwargs.items() if name not in own}
         config = kwargs.get("processor_video_config")
-        if processor.video_config if config is None else config:
+        if getattr(processor, "video_config", None) if config is None else config:
             # Upstream hands its configuration on as ``videos_kwargs``, beside which ``transformers`` reads
             # no such argument of the call itself.
             kwargs["videos_kwargs"] = {**kwargs.get("videos_kwargs", {}), **own}
