@@ -64,10 +64,11 @@ _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size":
 def served() -> list[Kind]:
     """The kinds that the installed release has a model for, without importing it.
 
-    PaddleOCR-VL beside a ``transformers`` that does not know it needs code from the hub, and is left out.
+    One that its ``transformers`` does not know is left out: PaddleOCR-VL needs code from the hub then, and
+    for Qwen3.5 on 0.5.9 there is nothing to compare with.
     """
     kinds = [kind for kind, name in _MODELS.items() if has_module(f"sglang.srt.models.{name}")]
-    return [k for k in kinds if k != "paddleocr_vl" or has_module("transformers.models.paddleocr_vl")]
+    return [kind for kind in kinds if has_module(f"transformers.models.{kind}")]
 
 
 def has_module(name: str) -> bool:
