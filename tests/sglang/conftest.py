@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import deepeyes_patch
 from tests.lab import flags, models, qwen3_5
@@ -23,6 +24,8 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 if qwen3_5.home():
     # Read when triton is imported: its kernels then run on CPU tensors.
     os.environ["TRITON_INTERPRET"] = "1"
+# Threads that wait for each other over tiny tensors cost more than they give.
+torch.set_num_threads(1)
 
 
 def pytest_report_header() -> str:
