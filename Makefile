@@ -4,7 +4,7 @@ PYTHON ?= python3
 RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
 SERVED := 0.5.3 0.5.12.post1 0.5.23
 
-.PHONY: help demo test lint lab unit install sglang e2e clean
+.PHONY: help demo test lint lab unit install sglang e2e matrix clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   the whole suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make unit | install | sglang | e2e   one layer of the suite"
+	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/compatibility.md"
 
 lab:
 	@$(PYTHON) tests/lab/environments.py
@@ -50,6 +51,10 @@ e2e-%:
 e2e-0.5.3.post1:
 	@$(PYTHON) tests/lab/environments.py 0.5.3.post1
 	.lab/0.5.3.post1/bin/python -m pytest -q tests/e2e/test_rollout.py tests/e2e/test_rope.py
+
+# Not part of the suite: an hour on two cores. Interrupted, it goes on where it stopped.
+matrix:
+	@$(PYTHON) -m tests.matrix.run $(RELEASE)
 
 clean:
 	rm -rf .lab dist

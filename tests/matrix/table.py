@@ -1,0 +1,206 @@
+"""From the results of the releases to ``docs/compatibility.md``. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Entry = dict[str, Any]
+
+STATES = ("stock", "patched")
+COLUMNS = (
+    *("SGLang", "transformers", "processor class", "seams", "native M-RoPE", "grids"),
+    *("stock", "patched", "server", "sources"),
+)
+KINDS = {"qwen3_vl": "Qwen3-VL", "qwen2_5_vl": "Qwen2.5-VL"}
+
+HEAD = """\
+# Compatibility
+
+Written by `make matrix`, which runs every SGLang release on PyPI from 0.5.3 on, stock and with the patch, on
+Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rewrites its line.
+
+- **transformers**: the version that the release pins, and that it ran with.
+- **seams**: how many functions of the processor were found, all in the shape that the repair needs; those
+  that came or went with a release by name.
+- **native M-RoPE**: whether the release itself rotates an interleaved config as `transformers` does. *No,
+  repaired*: with the patch it does. *YaRN refused*: a YaRN rope would lose its `mrope_section` without a
+  word; with the patch such a model does not start. This is the rope that Qwen3-VL uses; what
+  [mrope.md](en/mrope.md) says of Qwen3.5 on CUDA is tested elsewhere.
+- **grids**: Qwen3-VL images of {grids} of random sizes, in text prompts, whose grid in stock is not that of
+  `transformers`. *Repaired*: with the patch there are none.
+- **stock**, **patched**: how many requests to the release's own processor class are right, of {cases} for
+  each of Qwen3-VL and Qwen2.5-VL: ids, image offsets, M-RoPE positions and padded ids are those that
+  `transformers` makes of the caller's own ids, or, where the request cannot be served, it is refused with a
+  `ValueError` (HTTP 400). Stock as it comes; patched in every way in which that processor can work
+  (`SGLANG_MM_AVOID_RETOKENIZE` on and off, one worker and a pool of them).
+- **server**: a patched server of a tiny Qwen3-VL started, and the log-probs of three requests were those of
+  `transformers` on the caller's ids; -: not tried.
+- **sources**: digest of the package that the line was made with.
+
+"""
+
+STOCK_HEAD = """\
+## What stock serves right
+
+Each case, and the releases on which stock SGLang gets it right by itself.
+
+| case | Qwen3-VL | Qwen2.5-VL |
+|---|---|---|
+"""
+
+
+def document(entries: Sequence[Entry]) -> str:
+    """The whole file; one entry for each release, in order."""
+    first = next(entry for entry in entries if not failures(entry))
+    cases = len(first["stock"]["faults"]["qwen3_vl"])
+    lines = [
+        HEAD.format(grids=first["stock"]["grid_images"], cases=cases) + f"| {' | '.join(COLUMNS)} |",
+        "|---" * len(COLUMNS) + "|",
+        *(row(entry) for entry in entries),
+        "",
+        STOCK_HEAD + "\n".join(_stock_rows(entries)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def updated(text: str, entry: Entry, earlier: Sequence[str]) -> str:
+    """The file with one line rewritten, or put in behind the last one of the ``earlier`` releases."""
+    lines = text.splitlines()
+    places = {name: i for i, line in enumerate(lines) for name in [_release_of(line)] if name}
+    if entry["release"] in places:
+        lines[places[entry["release"]]] = row(entry)
+    else:
+        lines.insert(max(places[name] for name in earlier if name in places) + 1, row(entry))
+    return "\n".join([*lines, ""])
+
+
+def row(entry: Entry) -> str:
+    return f"| {' | '.join(_cells(entry))} |"
+
+
+def _release_of(line: str) -> str | None:
+    """The release that a line of the first table is about."""
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    return cells[0] if len(cells) == len(COLUMNS) and cells[0][0].isdigit() else None
+
+
+def summary(entry: Entry) -> str:
+    """One line for the screen."""
+    _, transformers, cls, _, rope, grids, stock, patched, server, _ = _cells(entry)
+    return (
+        f"{cls}, transformers {transformers}, M-RoPE {rope}, grids {grids}, stock {stock}, "
+        f"patched {patched}, server {server}; {entry['seconds']} s"
+    )
+
+
+def failures(entry: Entry) -> list[str]:
+    """Children that did not come to an end."""
+    parts = {part: entry[part] for part in (*STATES, "server")} | entry.get("elsewhere", {})
+    return [
+        f"{entry['release']}, {part}: {' | '.join(found['error'].split(chr(10))[-6:])}"
+        for part, found in parts.items()
+        if isinstance(found, dict) and "error" in found
+    ]
+
+
+def faults(entry: Entry) -> list[str]:
+    """All that is not as it must be with the patch, and what kept us from looking."""
+    found = failures(entry)
+    if found:
+        return found
+    release, patched = entry["release"], entry["patched"]
+    found += [
+        f"{release}, {KINDS[kind]}, {name}: {fault}"
+        for kind, by_name in patched["faults"].items()
+        for name, fault in by_name.items()
+        if fault
+    ]
+    found += [f"{release}: seam {name}: {problem}" for name, problem in _odd_seams(entry).items()]
+    if patched["grids"]:
+        found.append(f"{release}: {patched['grids']} images with another grid than transformers'")
+    if not patched["rope"]["right"]:
+        found.append(f"{release}: the interleaved rope is off by {patched['rope']['error']}")
+    if patched["rope"]["yarn"] == "lost":
+        found.append(f"{release}: a YaRN rope loses its sections without a word")
+    found += [
+        f"{release}: {repair}: {state}" for repair, state in patched["status"].items() if "failed" in state
+    ]
+    servers = {"server": entry["server"]} | entry.get("elsewhere", {})
+    return found + [f"{release}, {place}: {fault}" for place, fault in servers.items() if fault]
+
+
+def _odd_seams(entry: Entry) -> dict[str, str]:
+    return {name: seam["problem"] for name, seam in entry["stock"]["seams"].items() if seam["problem"]}
+
+
+def _cells(entry: Entry) -> list[str]:
+    if failures(entry):
+        return [entry["release"], entry["transformers"], *["failed"] * 7, f"`{entry['sources']}`"]
+    stock, patched = entry["stock"], entry["patched"]
+    elsewhere = entry.get("elsewhere", {}).items()
+    return [
+        entry["release"],
+        entry["transformers"],
+        f"`{stock['class']}`",
+        _seams(stock["seams"]),
+        _rope(stock["rope"], patched["rope"]),
+        _grids(stock["grids"], patched["grids"]),
+        *(_count(found["faults"]) for found in (stock, patched)),
+        "; ".join([_served(entry["server"]), *(f"{p}: {_served(f)}" for p, f in elsewhere)]),
+        f"`{entry['sources']}`",
+    ]
+
+
+def _seams(seams: dict[str, dict[str, Any]]) -> str:
+    optional = [f"`{name}`" for name, seam in seams.items() if seam["optional"]]
+    required = str(len(seams) - len(optional))
+    return " + ".join([required, ", ".join(optional)]) if optional else required
+
+
+def _rope(stock: dict[str, Any], patched: dict[str, Any]) -> str:
+    words = "yes" if stock["right"] else "no, repaired" if patched["right"] else "NO"
+    if stock["yarn"] != "lost":
+        return words
+    return f"{words}; YaRN refused" if patched["yarn"] == "refused" else f"{words}; YaRN LOST"
+
+
+def _grids(stock: int, patched: int) -> str:
+    if not stock:
+        return "right" if not patched else f"{patched} WRONG"
+    return f"{stock} differ, {'repaired' if not patched else f'{patched} STILL'}"
+
+
+def _served(fault: str | None) -> str:
+    return "-" if fault is None else "no" if fault else "yes"
+
+
+def _count(by_kind: dict[str, dict[str, str]]) -> str:
+    outcomes = [fault for by_name in by_kind.values() for fault in by_name.values()]
+    return f"{outcomes.count('')} of {len(outcomes)}"
+
+
+def _stock_rows(entries: Sequence[Entry]) -> Iterator[str]:
+    whole = [entry for entry in entries if not failures(entry)]
+    for name in whole[0]["stock"]["faults"]["qwen3_vl"]:
+        cells = []
+        for kind in KINDS:
+            right = [not entry["stock"]["faults"][kind][name] for entry in whole]
+            cells.append(_ranges([entry["release"] for entry in whole], right))
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _ranges(names: Sequence[str], chosen: Sequence[bool]) -> str:
+    """``0.5.3 - 0.5.9, 0.5.11``: neighbours together."""
+    if all(chosen):
+        return "all"
+    ranges: list[list[str]] = []
+    open_range = False
+    for name, wanted in zip(names, chosen, strict=True):
+        if wanted and open_range:
+            ranges[-1][1:] = [name]
+        elif wanted:
+            ranges.append([name])
+        open_range = wanted
+    return ", ".join(" - ".join(pair) for pair in ranges) or "none"

@@ -1,0 +1,132 @@
+"""The table of supported releases: what is written, and what counts as not right."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.matrix import table
+
+REQUIRED = {
+    name: {"optional": False, "problem": None}
+    for name in ("process_mm_data_async", "load_mm_data", "get_rope_index")
+}
+
+
+def entry(release: str, **changes: Any) -> dict[str, Any]:
+    """A release that stock serves in part and the patch in full."""
+    made: dict[str, Any] = {
+        "release": release,
+        "transformers": "4.57.1",
+        "sources": "1a2b3c",
+        "stock": {
+            "class": "QwenVLImageProcessor",
+            "faults": {kind: {"short": "", "expanded": "IndexError"} for kind in table.KINDS},
+            "grids": 7,
+            "grid_images": 20,
+            "rope": {"native": False, "error": 3.2, "right": False, "yarn": "lost"},
+            "seams": {**copy.deepcopy(REQUIRED), "resize_image_async": {"optional": True, "problem": None}},
+            "status": {"processor": "off", "mrope": "off"},
+        },
+        "patched": {
+            "class": "QwenVLImageProcessor",
+            "faults": {kind: {"short": "", "expanded": ""} for kind in table.KINDS},
+            "grids": 0,
+            "grid_images": 20,
+            "rope": {"native": False, "error": 1e-6, "right": True, "yarn": "refused"},
+            "seams": copy.deepcopy(REQUIRED),
+            "status": {"processor": "patched (QwenVLImageProcessor)", "mrope": "patched (MRotaryEmbedding)"},
+        },
+        "server": "",
+        "seconds": 60,
+    }
+    for path, value in changes.items():
+        *way, last = path.split("__")
+        inner = made
+        for step in way:
+            inner = inner[step]
+        inner[last] = value
+    return made
+
+
+def row(entries: list[dict[str, Any]], release: str) -> list[str]:
+    lines = table.document(entries).splitlines()
+    (line,) = [line for line in lines if line.startswith(f"| {release} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_row() -> None:
+    assert row([entry("0.5.3")], "0.5.3") == [
+        "0.5.3",
+        "4.57.1",
+        "`QwenVLImageProcessor`",
+        "3 + `resize_image_async`",
+        "no, repaired; YaRN refused",
+        "7 differ, repaired",
+        "2 of 4",
+        "4 of 4",
+        "yes",
+        "`1a2b3c`",
+    ]
+    assert table.faults(entry("0.5.3")) == []
+
+
+def test_a_native_release_that_needs_no_repair_of_grids() -> None:
+    rope = {"native": True, "error": 0.0, "right": True, "yarn": "kept"}
+    made = entry("0.5.9", stock__rope=rope, patched__rope=rope, stock__grids=0, server=None)
+    cells = row([made], "0.5.9")
+    assert cells[3:9] == ["3 + `resize_image_async`", "yes", "right", "2 of 4", "4 of 4", "-"]
+    assert table.faults(made) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault", "cell"),
+    [
+        ({"patched__faults__qwen3_vl__short": "pool: ids"}, "Qwen3-VL, short: pool: ids", "3 of 4"),
+        ({"patched__grids": 2}, "2 images with another grid", "7 differ, 2 STILL"),
+        ({"patched__rope__right": False}, "rope is off by", "NO; YaRN refused"),
+        ({"patched__rope__yarn": "lost"}, "loses its sections", "no, repaired; YaRN LOST"),
+        (
+            {"stock__seams__load_mm_data__problem": "missing"},
+            "seam load_mm_data: missing",
+            "3 + `resize_image_async`",
+        ),
+        ({"patched__status__mrope": "failed (x)"}, "mrope: failed (x)", "yes"),
+        ({"server": "the server ended with 1"}, "server: the server ended with 1", "no"),
+        ({"patched": {"error": "Traceback"}}, "patched: Traceback", "failed"),
+        ({"elsewhere": {"Python 3.12": "HTTP 500"}}, "Python 3.12: HTTP 500", "yes; Python 3.12: no"),
+        ({"elsewhere": {"Python 3.12": {"error": "rc 1"}}}, "Python 3.12: rc 1", "failed"),
+        ({"server": {"error": "not done after 900 s"}}, "server: not done after 900 s", "failed"),
+    ],
+)
+def test_what_is_not_right_is_told_and_shown(changes: dict[str, Any], fault: str, cell: str) -> None:
+    made = entry("0.5.3", **changes)
+    (told,) = table.faults(made)
+    assert told.startswith("0.5.3")
+    assert fault in told
+    assert cell in row([entry("0.5.2"), made], "0.5.3")
+
+
+def test_what_stock_serves_right_is_told_by_ranges() -> None:
+    entries = [entry(f"0.5.{i}") for i in range(6)]
+    for i in (1, 2, 4):
+        entries[i]["stock"]["faults"]["qwen3_vl"]["expanded"] = ""
+    lines = table.document(entries).splitlines()
+    assert "| short | all | all |" in lines
+    assert "| expanded | 0.5.1 - 0.5.2, 0.5.4 | none |" in lines
+
+
+def test_one_line_is_rewritten_or_put_in_its_place() -> None:
+    text = table.document([entry("0.5.3"), entry("0.5.9")])
+    again = table.updated(text, entry("0.5.3", sources="new"), [])
+    assert again == text.replace("`1a2b3c`", "`new`", 1)
+    between = table.updated(text, entry("0.5.7"), ["0.5.3", "0.5.5"])
+    assert between == table.document([entry("0.5.3"), entry("0.5.7"), entry("0.5.9")])
+
+
+def test_summary_is_one_line() -> None:
+    made = entry("0.5.3")
+    assert "\n" not in table.summary(made)
+    assert "patched 4 of 4" in table.summary(made)
