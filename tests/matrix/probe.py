@@ -1,7 +1,7 @@
 """``python -m tests.matrix.probe FILE``: one release's part of the table, inside that release's environment.
 
-Stock or patched, as the environment variable says: the repairs come in as a user gets them, through the
-``.pth`` file of the installed wheel. What was found is written to FILE as JSON.
+Stock first, then patched, in one process: importing SGLang is most of the work. What was found is written to
+FILE as JSON.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,29 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 def main(results: Path) -> None:
     cls = processors.processor_class()
     import deepeyes_patch
-    from tests.matrix import cases
+    from deepeyes_patch import settings
     from tests.sglang import ways
 
-    patched = deepeyes_patch.status()["processor"] != "off"
-    # Stock is what its users have by default; the repair must hold in every way.
-    chosen = ways.ways() if patched else [ways.DEFAULT]
-    found: dict[str, Any] = {
-        "class": cls.__name__,
-        "seams": seams(cls),
+    found: dict[str, Any] = {"class": cls.__name__, "seams": seams(cls)}
+    # Stock as its users have it by default; the repair must hold in every way.
+    found["stock"] = state([ways.DEFAULT])
+    ways.forget()  # stock requests that hang may hold a processor's workers
+    deepeyes_patch.install(settings.read({settings.SWITCH: "1"}).repairs)
+    found["patched"] = state(ways.ways())
+    found["status"] = deepeyes_patch.status()
+    results.write_text(json.dumps(found))
+
+
+def state(chosen: Sequence[str]) -> dict[str, Any]:
+    """What is right now, with the processor working in some of its ways."""
+    from tests.matrix import cases
+
+    return {
         "faults": {kind: cases.faults(kind, chosen) for kind in models.KINDS},
         "grids": cases.grids_that_differ(),
         "grid_images": cases.GRID_IMAGES,
         "rope": cases.rope(),
-        "status": deepeyes_patch.status(),
-        "package": deepeyes_patch.__file__,
     }
-    results.write_text(json.dumps(found))
 
 
 def seams(cls: type) -> dict[str, dict[str, Any]]:

@@ -30,11 +30,9 @@ DOCUMENT = CHECKOUT / "docs" / "compatibility.md"
 # Its server is started on another Python, too, where there is one.
 REFERENCE, OTHER_PYTHON = "0.5.12.post1", "3.12"
 PROBE_SECONDS = 1200
+# The children switch on what they need; more threads than cores would only wait for each other.
+OFF = {"DEEPEYES_PATCH": None, "RELAX_DEEPEYES_QWEN_VL_PATCH": None, "OMP_NUM_THREADS": "1"}
 SERVER_SECONDS = 900
-
-# More threads than cores would only wait for each other.
-STOCK = {"DEEPEYES_PATCH": None, "RELAX_DEEPEYES_QWEN_VL_PATCH": None, "OMP_NUM_THREADS": "1"}
-PATCHED = {**STOCK, "DEEPEYES_PATCH": "1"}
 
 # Whatever changes one of these changes what a result means.
 _PACKAGE = ("deepeyes_patch/**/*.py", "deepeyes_patch.pth", "deepeyes_patch.start")
@@ -105,30 +103,23 @@ def examine(name: str) -> Entry:
         "sources": _digest(_PACKAGE),
     }
     begin = time.monotonic()
-    for state, env in (("stock", STOCK), ("patched", PATCHED)):
-        entry[state] = _child(name, "probe", env, PROBE_SECONDS)
-    entry["server"] = _child(name, "served", STOCK, SERVER_SECONDS) if name in TESTED else None
+    entry["probe"] = _child(name, "probe", PROBE_SECONDS)
+    entry["server"] = _child(name, "served", SERVER_SECONDS) if name in TESTED else None
     if name == REFERENCE and pythons.find(OTHER_PYTHON):
         environments.ensure([name], OTHER_PYTHON)
-        served = _child(name, "served", STOCK, SERVER_SECONDS, OTHER_PYTHON)
+        served = _child(name, "served", SERVER_SECONDS, OTHER_PYTHON)
         entry["elsewhere"] = {f"Python {OTHER_PYTHON}": served}
     entry["seconds"] = round(time.monotonic() - begin)
     return entry
 
 
-def _child(
-    name: str,
-    module: str,
-    env: dict[str, str | None],
-    seconds: float,
-    python: str = environments.LOCK_PYTHON,
-) -> Any:
+def _child(name: str, module: str, seconds: float, python: str = environments.LOCK_PYTHON) -> Any:
     """What a child wrote; ``{"error": ...}`` where it failed."""
     with tempfile.TemporaryDirectory(prefix="matrix-") as folder:
         results, log = Path(folder) / "results.json", Path(folder) / "log.txt"
         command = [python_of(name, python), "-m", f"tests.matrix.{module}", results]
         try:
-            children.run(command, log, seconds, env, quiet=True)
+            children.run(command, log, seconds, OFF, quiet=True)
         except ChildFailed as error:
             return {"error": str(error)}
         return json.loads(results.read_text())

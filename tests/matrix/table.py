@@ -7,7 +7,6 @@ from typing import Any
 
 Entry = dict[str, Any]
 
-STATES = ("stock", "patched")
 COLUMNS = (
     *("SGLang", "transformers", "processor class", "seams", "native M-RoPE", "grids"),
     *("stock", "patched", "server", "sources"),
@@ -53,9 +52,9 @@ Each case, and the releases on which stock SGLang gets it right by itself.
 def document(entries: Sequence[Entry]) -> str:
     """The whole file; one entry for each release, in order."""
     first = next(entry for entry in entries if not failures(entry))
-    cases = len(first["stock"]["faults"]["qwen3_vl"])
+    cases = len(first["probe"]["stock"]["faults"]["qwen3_vl"])
     lines = [
-        HEAD.format(grids=first["stock"]["grid_images"], cases=cases) + f"| {' | '.join(COLUMNS)} |",
+        HEAD.format(grids=first["probe"]["stock"]["grid_images"], cases=cases) + f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",
         *(row(entry) for entry in entries),
         "",
@@ -97,7 +96,7 @@ def summary(entry: Entry) -> str:
 
 def failures(entry: Entry) -> list[str]:
     """Children that did not come to an end."""
-    parts = {part: entry[part] for part in (*STATES, "server")} | entry.get("elsewhere", {})
+    parts = {part: entry[part] for part in ("probe", "server")} | entry.get("elsewhere", {})
     return [
         f"{entry['release']}, {part}: {' | '.join(found['error'].split(chr(10))[-6:])}"
         for part, found in parts.items()
@@ -110,7 +109,7 @@ def faults(entry: Entry) -> list[str]:
     found = failures(entry)
     if found:
         return found
-    release, patched = entry["release"], entry["patched"]
+    release, patched = entry["release"], entry["probe"]["patched"]
     found += [
         f"{release}, {KINDS[kind]}, {name}: {fault}"
         for kind, by_name in patched["faults"].items()
@@ -125,26 +124,29 @@ def faults(entry: Entry) -> list[str]:
     if patched["rope"]["yarn"] == "lost":
         found.append(f"{release}: a YaRN rope loses its sections without a word")
     found += [
-        f"{release}: {repair}: {state}" for repair, state in patched["status"].items() if "failed" in state
+        f"{release}: {repair}: {state}"
+        for repair, state in entry["probe"]["status"].items()
+        if "failed" in state
     ]
     servers = {"server": entry["server"]} | entry.get("elsewhere", {})
     return found + [f"{release}, {place}: {fault}" for place, fault in servers.items() if fault]
 
 
 def _odd_seams(entry: Entry) -> dict[str, str]:
-    return {name: seam["problem"] for name, seam in entry["stock"]["seams"].items() if seam["problem"]}
+    return {name: seam["problem"] for name, seam in entry["probe"]["seams"].items() if seam["problem"]}
 
 
 def _cells(entry: Entry) -> list[str]:
     if failures(entry):
         return [entry["release"], entry["transformers"], *["failed"] * 7, f"`{entry['sources']}`"]
-    stock, patched = entry["stock"], entry["patched"]
+    probe = entry["probe"]
+    stock, patched = probe["stock"], probe["patched"]
     elsewhere = entry.get("elsewhere", {}).items()
     return [
         entry["release"],
         entry["transformers"],
-        f"`{stock['class']}`",
-        _seams(stock["seams"]),
+        f"`{probe['class']}`",
+        _seams(probe["seams"]),
         _rope(stock["rope"], patched["rope"]),
         _grids(stock["grids"], patched["grids"]),
         *(_count(found["faults"]) for found in (stock, patched)),
@@ -183,10 +185,10 @@ def _count(by_kind: dict[str, dict[str, str]]) -> str:
 
 def _stock_rows(entries: Sequence[Entry]) -> Iterator[str]:
     whole = [entry for entry in entries if not failures(entry)]
-    for name in whole[0]["stock"]["faults"]["qwen3_vl"]:
+    for name in whole[0]["probe"]["stock"]["faults"]["qwen3_vl"]:
         cells = []
         for kind in KINDS:
-            right = [not entry["stock"]["faults"][kind][name] for entry in whole]
+            right = [not entry["probe"]["stock"]["faults"][kind][name] for entry in whole]
             cells.append(_ranges([entry["release"] for entry in whole], right))
         yield f"| {name} | {' | '.join(cells)} |"
 

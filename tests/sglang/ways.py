@@ -31,6 +31,11 @@ def build(kind_or_folder: models.Kind | Path, way: str = DEFAULT, cls: type | No
     return _built(folder, 2 if "pool" in way else 1, cls)
 
 
+def forget() -> None:
+    """Let `build` make new ones."""
+    _built.cache_clear()
+
+
 def variables(way: str) -> dict[str, str]:
     """What the environment must hold while the processor works; SGLang reads it with every request."""
     return {_AVOID: "0"} if "retokenize" in way else {}

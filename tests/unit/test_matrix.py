@@ -21,22 +21,24 @@ def entry(release: str, **changes: Any) -> dict[str, Any]:
         "release": release,
         "transformers": "4.57.1",
         "sources": "1a2b3c",
-        "stock": {
+        "probe": {
             "class": "QwenVLImageProcessor",
-            "faults": {kind: {"short": "", "expanded": "IndexError"} for kind in table.KINDS},
-            "grids": 7,
-            "grid_images": 20,
-            "rope": {"native": False, "error": 3.2, "right": False, "yarn": "lost"},
-            "seams": {**copy.deepcopy(REQUIRED), "resize_image_async": {"optional": True, "problem": None}},
-            "status": {"processor": "off", "mrope": "off"},
-        },
-        "patched": {
-            "class": "QwenVLImageProcessor",
-            "faults": {kind: {"short": "", "expanded": ""} for kind in table.KINDS},
-            "grids": 0,
-            "grid_images": 20,
-            "rope": {"native": False, "error": 1e-6, "right": True, "yarn": "refused"},
-            "seams": copy.deepcopy(REQUIRED),
+            "seams": {
+                **copy.deepcopy(REQUIRED),
+                "resize_image_async": {"optional": True, "problem": None},
+            },
+            "stock": {
+                "faults": {kind: {"short": "", "expanded": "IndexError"} for kind in table.KINDS},
+                "grids": 7,
+                "grid_images": 20,
+                "rope": {"native": False, "error": 3.2, "right": False, "yarn": "lost"},
+            },
+            "patched": {
+                "faults": {kind: {"short": "", "expanded": ""} for kind in table.KINDS},
+                "grids": 0,
+                "grid_images": 20,
+                "rope": {"native": False, "error": 1e-6, "right": True, "yarn": "refused"},
+            },
             "status": {"processor": "patched (QwenVLImageProcessor)", "mrope": "patched (MRotaryEmbedding)"},
         },
         "server": "",
@@ -75,7 +77,9 @@ def test_a_row() -> None:
 
 def test_a_native_release_that_needs_no_repair_of_grids() -> None:
     rope = {"native": True, "error": 0.0, "right": True, "yarn": "kept"}
-    made = entry("0.5.9", stock__rope=rope, patched__rope=rope, stock__grids=0, server=None)
+    made = entry(
+        "0.5.9", probe__stock__rope=rope, probe__patched__rope=rope, probe__stock__grids=0, server=None
+    )
     cells = row([made], "0.5.9")
     assert cells[3:9] == ["3 + `resize_image_async`", "yes", "right", "2 of 4", "4 of 4", "-"]
     assert table.faults(made) == []
@@ -84,18 +88,18 @@ def test_a_native_release_that_needs_no_repair_of_grids() -> None:
 @pytest.mark.parametrize(
     ("changes", "fault", "cell"),
     [
-        ({"patched__faults__qwen3_vl__short": "pool: ids"}, "Qwen3-VL, short: pool: ids", "3 of 4"),
-        ({"patched__grids": 2}, "2 images with another grid", "7 differ, 2 STILL"),
-        ({"patched__rope__right": False}, "rope is off by", "NO; YaRN refused"),
-        ({"patched__rope__yarn": "lost"}, "loses its sections", "no, repaired; YaRN LOST"),
+        ({"probe__patched__faults__qwen3_vl__short": "pool: ids"}, "Qwen3-VL, short: pool: ids", "3 of 4"),
+        ({"probe__patched__grids": 2}, "2 images with another grid", "7 differ, 2 STILL"),
+        ({"probe__patched__rope__right": False}, "rope is off by", "NO; YaRN refused"),
+        ({"probe__patched__rope__yarn": "lost"}, "loses its sections", "no, repaired; YaRN LOST"),
         (
-            {"stock__seams__load_mm_data__problem": "missing"},
+            {"probe__seams__load_mm_data__problem": "missing"},
             "seam load_mm_data: missing",
             "3 + `resize_image_async`",
         ),
-        ({"patched__status__mrope": "failed (x)"}, "mrope: failed (x)", "yes"),
+        ({"probe__status__mrope": "failed (x)"}, "mrope: failed (x)", "yes"),
         ({"server": "the server ended with 1"}, "server: the server ended with 1", "no"),
-        ({"patched": {"error": "Traceback"}}, "patched: Traceback", "failed"),
+        ({"probe": {"error": "Traceback"}}, "probe: Traceback", "failed"),
         ({"elsewhere": {"Python 3.12": "HTTP 500"}}, "Python 3.12: HTTP 500", "yes; Python 3.12: no"),
         ({"elsewhere": {"Python 3.12": {"error": "rc 1"}}}, "Python 3.12: rc 1", "failed"),
         ({"server": {"error": "not done after 900 s"}}, "server: not done after 900 s", "failed"),
@@ -112,7 +116,7 @@ def test_what_is_not_right_is_told_and_shown(changes: dict[str, Any], fault: str
 def test_what_stock_serves_right_is_told_by_ranges() -> None:
     entries = [entry(f"0.5.{i}") for i in range(6)]
     for i in (1, 2, 4):
-        entries[i]["stock"]["faults"]["qwen3_vl"]["expanded"] = ""
+        entries[i]["probe"]["stock"]["faults"]["qwen3_vl"]["expanded"] = ""
     lines = table.document(entries).splitlines()
     assert "| short | all | all |" in lines
     assert "| expanded | 0.5.1 - 0.5.2, 0.5.4 | none |" in lines
