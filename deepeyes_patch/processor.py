@@ -564,14 +564,16 @@ def _process_mm_data(
     wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Stock hands Qwen3-VL's times on, and not Qwen2.5-VL's."""
-    if _scope.get() is None and not _samples_as_hf:
+    scope = _scope.get()
+    if scope is None and not _samples_as_hf:
         return wrapped(*args, **kwargs)
     clips = bind(wrapped, args, kwargs).arguments.get("videos") or []
     times = [kept for clip in clips if (kept := sampling.noted(clip)) is not None]
     known = 0 < len(times) == len(clips)
-    if (scope := _scope.get()) is not None:
+    if scope is not None:
         scope.times = times if known else []
     if known:
+        # Other copies than those in `times`: some releases of the HF processor write into theirs.
         own = {"video_metadata": [sampling.noted(clip) for clip in clips], "do_sample_frames": False}
         kwargs = {name: value for name, value in kwargs.items() if name not in own}
         config = kwargs.get("processor_video_config")

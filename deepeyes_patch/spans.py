@@ -2,7 +2,8 @@
 
 A *span* is a run of a placeholder (``<|image_pad|>``, ``<|video_pad|>``) directly between
 ``vision_start`` and ``vision_end``. Nothing here decodes ids, and every function is linear in the number
-of ids, with the inner loops left to ``list``'s own C code: prompts reach a quarter of a million tokens.
+of ids. Prompts reach a quarter of a million tokens, so the inner loops of what every request meets are left
+to ``list``'s own C code; `find_runs`, for the few derived classes, walks over the placeholders themselves.
 """
 
 from __future__ import annotations

@@ -34,11 +34,10 @@ import torch
 
 from deepeyes_patch import compat, wrapping
 from deepeyes_patch.compat import Seam
-from deepeyes_patch.mrope import lanes
+from deepeyes_patch.mrope import binding, lanes
 from deepeyes_patch.mrope.kernel import gather_rows_fused
 from deepeyes_patch.wrapping import bind
 
-REPAIR = "mrope"
 KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
 MODEL = "Qwen3_5ForCausalLM"
 LAYER = "Qwen3_5AttentionDecoderLayer"
@@ -85,12 +84,12 @@ def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str 
     kernel = getattr(module, KERNEL, None)
     if kernel is None or any("mrope" in name for name in inspect.signature(kernel).parameters):
         return None
-    compat.require(module, _MODULE, REPAIR, switch)
+    compat.require(module, _MODULE, binding.REPAIR, switch)
     for name, seams in ((MODEL, _MODEL), (LAYER, _LAYER)):
         cls = getattr(module, name, None)
         if not isinstance(cls, type):
-            raise compat.incompatible(REPAIR, switch, [f"{module.__name__} has no class {name}"])
-        compat.require(cls, seams, REPAIR, switch)
+            raise compat.incompatible(binding.REPAIR, switch, [f"{module.__name__} has no class {name}"])
+        compat.require(cls, seams, binding.REPAIR, switch)
     wrapping.wrap(module, "get_rope", _checking_layout(announce))
     wrapping.wrap_traceably(module, KERNEL, _given_rows)
     wrapping.wrap_traceably(getattr(module, LAYER), "forward_prepare_cuda_fused", _gathering_in_layer)
