@@ -221,7 +221,7 @@ def test_kernel_refuses_what_it_cannot_rotate() -> None:
         kernel.rotate_(good, torch.zeros(2, 100), cache(128), positions, [24, 20, 20], 128, 128, True)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     section=st.lists(st.integers(1, 12), min_size=3, max_size=3),
     tokens=st.integers(1, 9),
