@@ -97,6 +97,17 @@ async def process_async(
 
     ``request_fields`` are further attributes of the request object, such as ``rid``.
     """
+    return normalise(await answer_async(processor, prompt, images, videos, **request_fields))
+
+
+async def answer_async(
+    processor: Any,
+    prompt: str | Sequence[int],
+    images: Sequence[Any] | None = None,
+    videos: Sequence[Any] | None = None,
+    **request_fields: Any,
+) -> Any:
+    """What the release's own method returns."""
     request = {
         "rid": f"lab-{next(_request_numbers)}",
         "image_data": images,
@@ -112,7 +123,7 @@ async def process_async(
         max_req_input_len=models.CONTEXT,
         audio_data=None,
     )
-    return normalise(await asyncio.wait_for(done, REQUEST_SECONDS))
+    return await asyncio.wait_for(done, REQUEST_SECONDS)
 
 
 def process(
