@@ -192,6 +192,7 @@ def _publish(args: Any) -> None:
     for module, name, extra in (
         ("sglang.srt.runtime_context", "publish", {"role": "tokenizer"}),
         ("sglang.srt.server_args", "set_global_server_args_for_tokenizer", {}),
+        ("sglang.srt.server_args", "set_global_server_args_for_scheduler", {}),
     ):
         try:
             function = getattr(importlib.import_module(module), name)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -126,6 +127,10 @@ def positions(
     ids = torch.tensor([list(input_ids)])
     if grids is None and video_grids is None:
         return torch.arange(ids.shape[1]).expand(3, -1).clone(), 0
+    if video_grids is not None and transformers_version() == "5.3.0":
+        # Its own counts images among the seconds of videos (Qwen2.5-VL), and never splits a video into its
+        # groups of frames (Qwen3-VL).
+        return defined_positions(folder, input_ids, grids, video_grids, more.get("second_per_grid_ts"))
     if "mm_token_type_ids" in inspect.signature(core.get_rope_index).parameters:
         # transformers 5 reads the modality of each token from here and not from the ids.
         config = core.config
@@ -144,6 +149,54 @@ def positions(
             **more,
         )
     return found[:, 0].long(), int(delta.flatten()[0])
+
+
+def transformers_version() -> str:
+    return metadata.version("transformers")
+
+
+def defined_positions(
+    folder: Path,
+    input_ids: Sequence[int],
+    grids: torch.Tensor | None = None,
+    video_grids: torch.Tensor | None = None,
+    seconds: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, int]:
+    """`positions`, token by token as the Qwen2-VL paper (section 2.1) defines them.
+
+    ``seconds`` [videos]: from one group of frames of a Qwen2.5-VL video to the next; without them, each group
+    is a picture of its own.
+    """
+    import torch
+
+    config = _rope_owner(folder).config
+    merge = config.vision_config.spatial_merge_size
+    per_second = getattr(config.vision_config, "tokens_per_second", 1)
+    rows = [] if video_grids is None else video_grids.tolist()
+    if seconds is None:
+        groups = iter([(1, h, w, 0.0) for t, h, w in rows for _ in range(t)])
+    else:
+        groups = iter([(*row, float(own)) for row, own in zip(rows, seconds, strict=True)])
+    images = iter([] if grids is None else [(*row, 0.0) for row in grids.tolist()])
+    found: list[tuple[int, int, int]] = []
+    start = 0
+    while len(found) < len(input_ids):
+        token = input_ids[len(found)]
+        if token == config.image_token_id:
+            t, h, w, interval = next(images)
+        elif token == config.video_token_id:
+            t, h, w, interval = next(groups)
+        else:
+            t, h, w, interval = 1, merge, merge, 0.0
+        own = [
+            (start + int(i * interval * per_second), start + y, start + x)
+            for i in range(t)
+            for y in range(h // merge)
+            for x in range(w // merge)
+        ]
+        found += own
+        start = max(map(max, own)) + 1
+    return torch.tensor(found).T, start - len(input_ids)
 
 
 def logprobs(
