@@ -81,12 +81,13 @@ def expect_failure(
     args: Sequence[str] = (),
     log_path: Path | None = None,
     start_seconds: float = START_SECONDS,
+    python: Path | None = None,
 ) -> tuple[int, str]:
     """Start a server that must refuse to; its exit code and its whole log.
 
     Raises `ServerFailed` if it becomes healthy, or does neither in time.
     """
-    with _started(model_dir, env, args, log_path) as server:
+    with _started(model_dir, env, args, log_path, python) as server:
         deadline = time.monotonic() + start_seconds
         while server.process.poll() is None:
             if _healthy(server.url):
