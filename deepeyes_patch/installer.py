@@ -26,6 +26,7 @@ from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
 from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
 
 logger = logging.getLogger("deepeyes_patch")
+_HTTP_SERVER = "sglang.srt.entrypoints.http_server"
 
 _WRAPT_MINIMUM = (1, 16)
 
@@ -43,6 +44,7 @@ _OWN_MODULES = (
     "bystanders",
     "processor",
     "intake",
+    "workers",
     "mrope",
     "mrope.kernel",
     "mrope.lanes",
@@ -216,6 +218,12 @@ def _patch_intake(module: ModuleType) -> None:
     intake.apply(module, SWITCH)
 
 
+def _patch_workers(module: ModuleType) -> None:
+    from deepeyes_patch import workers
+
+    workers.apply(module, "processor", SWITCH, _qwen_vl_type)
+
+
 def _patch_rust_server(module: ModuleType) -> None:
     server = getattr(module, "RustServer", None)
     compat.require(server, (Seam("launch", ("scheduler",), coroutine=False),), "processor", SWITCH)
@@ -267,6 +275,7 @@ _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
         ("sglang.srt.multimodal.processors.qwen_vl", _recorded("processor", _patch_processor)),
         ("sglang.srt.managers.multimodal_processor", _recorded("processor", _patch_factory)),
         ("sglang.srt.managers.tokenizer_manager", _recorded("processor", _patch_intake)),
+        ("sglang.srt.managers.multi_tokenizer_mixin", _recorded("processor", _patch_workers)),
         ("sglang.srt.managers.rust_server", _recorded("processor", _patch_rust_server)),
         ("sglang.srt.rust_server.server", _recorded("processor", _patch_rust_server)),
     ),
@@ -368,10 +377,18 @@ def _announce() -> None:
     if states == _announced:
         return
     _announced = states
-    logger.info(
+    _heard_logger().info(
         "deepeyes-patch %s, SGLang %s, pid %d: %s",
         __version__,
         compat.sglang_version(),
         os.getpid(),
         states,
     )
+
+
+def _heard_logger() -> logging.Logger:
+    """Ours; in an HTTP worker (``--tokenizer-worker-num``) that of SGLang's HTTP server.
+
+    There SGLang sets up no other one, and a worker that says nothing cannot be told from an unrepaired one.
+    """
+    return logger if logger.isEnabledFor(logging.INFO) else logging.getLogger(_HTTP_SERVER)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.lab import signals
 from tests.lab.environments import CHECKOUT
 
 STOP_SECONDS = 30
@@ -51,12 +52,13 @@ def run(
     except subprocess.TimeoutExpired:
         raise ChildFailed(f"{_tail(log)}\nnot done after {seconds:.0f} s") from None
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        with signals.held():
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
     if process.returncode != 0:
         raise ChildFailed(f"{_tail(log)}\nended with {process.returncode}")
 

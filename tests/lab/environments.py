@@ -44,6 +44,8 @@ BASE = "base"
 # The locks were made on this version. Another may do, where its compiled wheels are to be had.
 LOCK_PYTHON = "3.11"
 COMPLETE = ".complete"
+# What a Ray actor takes beside the base; 70 MB to fetch, 240 MB on disk, so only its own test has it.
+RAY = ("ray==2.58.0", "msgpack==1.2.4", "protobuf==7.36.2")
 INSTALL_SECONDS = 1800  # bound on one pip run: torch is gigabytes
 
 
@@ -94,6 +96,18 @@ def _base_layer(python: str) -> Path:
 def overlay(release: Release, python: str = LOCK_PYTHON) -> Path:
     """The folder of the cache with one release and its pins."""
     return cache() / f"sglang-{release.version}-{_digest(*release.requirements, _spelt(python))}"
+
+
+def ray_layer() -> Path:
+    """The folder of the cache with Ray, installed on the first call."""
+    folder = cache() / f"ray-{_digest(*RAY, _spelt(LOCK_PYTHON))}"
+
+    def build(folder: Path) -> None:
+        with _step(", ".join(RAY)):
+            _pip(str(base_python()), "install", "--no-deps", "--target", str(folder), *RAY)
+
+    _layer(folder, build)
+    return folder
 
 
 def _spelt(python: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import flags
+from tests.lab import flags, signals
 
 START_SECONDS = 420  # four processes import SGLang on two cores; a dead server is noticed at once
 STOP_SECONDS = 10
@@ -81,12 +81,13 @@ def expect_failure(
     args: Sequence[str] = (),
     log_path: Path | None = None,
     start_seconds: float = START_SECONDS,
+    python: Path | None = None,
 ) -> tuple[int, str]:
     """Start a server that must refuse to; its exit code and its whole log.
 
     Raises `ServerFailed` if it becomes healthy, or does neither in time.
     """
-    with _started(model_dir, env, args, log_path) as server:
+    with _started(model_dir, env, args, log_path, python) as server:
         deadline = time.monotonic() + start_seconds
         while server.process.poll() is None:
             if _healthy(server.url):
@@ -128,24 +129,28 @@ def _started(
             *flags.as_flags(flags.server_args()),
             *args,
         ]
-        with log_path.open("wb") as log:
-            # Not a pipe: whoever reads one waits for the last child that holds it.
-            process = subprocess.Popen(
-                command,
-                # `python -m` puts the working folder first on the path: there the checkout's
-                # sources would hide the installed package.
-                cwd=log_path.parent,
-                env=_environment(env),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        server = Server(f"http://127.0.0.1:{port}", log_path, process)
+        process: subprocess.Popen[bytes] | None = None
         try:
-            yield server
+            # A signal that came between the start and our knowing of it would leave a server behind.
+            with log_path.open("wb") as log, signals.held():
+                # Not a pipe: whoever reads one waits for the last child that holds it.
+                process = subprocess.Popen(
+                    command,
+                    # `python -m` puts the working folder first on the path: there the checkout's
+                    # sources would hide the installed package.
+                    cwd=log_path.parent,
+                    env=_environment(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            yield Server(f"http://127.0.0.1:{port}", log_path, process)
         finally:
-            _stop(process)
+            # Whoever ends the tests may do so twice, as a CI does that loses its patience.
+            with signals.held():
+                if process is not None:
+                    _stop(process)
 
 
 def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str]:
