@@ -1,8 +1,8 @@
 """What is due to a pre-tokenized request, from the definition of a span; shares no code with the package.
 
 An image stands in the ids as ``vision_start``, placeholders, ``vision_end``: as many placeholders as its grid
-has merged patches, or, for a raw image, a single one. The model must see the caller's ids with each single one
-made as many; a request that cannot be read so is refused.
+has merged patches, or, for a raw image, a single one. The model must see the caller's ids with each single
+one made as many; a request that cannot be read so is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Due:
-    """Served on ``ids``, or refused where ``problems`` are named: the message must match one of these patterns."""
+    """Served on ``ids``, or refused where there are ``problems``: the message must match one of these patterns."""
 
     ids: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -67,9 +67,10 @@ def due(
         if run.start() not in owned:
             first, last = run.start(), run.end() - 1
             problems.append(
-                rf"position {first}\b" if first == last else rf"{last - first + 1} image .*{first} to {last}\b"
+                rf"position {first}\b"
+                if first == last
+                else rf"{last - first + 1} image .*{first} to {last}\b"
             )
-    # One picture after the other, in the order of the text. Replaced from the last on, so that positions hold.
     spans = [(run.start(), run.end()) for run in re.finditer(r"(?<=\()P+(?=\))", text)]
     if len(spans) != len(grids):
         problems.append(rf"{len(spans)} image span\(s\).* {len(grids)} image\(s\)")
@@ -86,6 +87,7 @@ def due(
     if problems:
         return Due(problems=problems)
     seen = list(ids)
+    # From the last on, so that positions hold.
     for (start, stop), grid in reversed(list(zip(spans, grids, strict=True))):
         seen[start:stop] = [words.image] * (0 if grid is None else count(grid, words))
     return Due(ids=seen)

@@ -65,7 +65,6 @@ class Drawn:
         printer.text(repr(self))
 
 
-
 @st.composite
 def texts(draw: st.DrawFn, words: Words, spelled: list[int], longest: int = 12) -> list[int]:
     """Legal text: ordinary ids, lone markers, and ids that spell a placeholder in ordinary tokens."""

@@ -130,9 +130,7 @@ def prepare(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Grid], t
     return data, wanted, [grid for grid in grids if grid is not None], torch.cat(features)
 
 
-def _preprocessed(
-    about: Subject, drawn: Drawn
-) -> tuple[list[Any], Due, list[Grid], torch.Tensor | None]:
+def _preprocessed(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Grid], torch.Tensor | None]:
     merged = about.words.merge**2
     items, problems, grids, features = [], [], [], []
     for number, size in enumerate(drawn.sizes):
@@ -171,8 +169,9 @@ def _preprocessed(
 @cache
 def _takes_one_item() -> bool:
     """Upstream's own rule (0.5.7 and later)."""
-    source = inspect.getsource(inspect.getmodule(processors.processor_class().__mro__[1]))
-    return "you must pass exactly one item" in source
+    from sglang.srt.multimodal.processors import base_processor
+
+    return "you must pass exactly one item" in inspect.getsource(base_processor)
 
 
 def _grid(row: torch.Tensor) -> Grid:
@@ -208,9 +207,7 @@ def check(about: Subject, way: str, group: Sequence[Drawn]) -> None:
 
 
 async def _ask(processor: Any, sent: Sequence[list[Any]], data: Sequence[list[Any]]) -> list[Any]:
-    work = [
-        processors.process_async(processor, ids, images) for ids, images in zip(sent, data, strict=True)
-    ]
+    work = [processors.process_async(processor, ids, images) for ids, images in zip(sent, data, strict=True)]
     return await asyncio.gather(*work, return_exceptions=True)
 
 

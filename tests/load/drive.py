@@ -115,4 +115,6 @@ def refusal(answer: Answer) -> tuple[int, str]:
     error = answer.body.get("error", answer.body) if isinstance(answer.body, dict) else answer.body
     if not isinstance(error, dict) or "message" not in error:
         return answer.status, error if isinstance(error, str) else json.dumps(error)
-    return int(error.get("code") or answer.status) if answer.status == 200 else answer.status, error["message"]
+    return int(error.get("code") or answer.status) if answer.status == 200 else answer.status, error[
+        "message"
+    ]

@@ -18,6 +18,9 @@ from tests.sglang import rollouts
 
 POOL = 40
 LONGEST = 4  # new tokens
+# Batches of changing sizes round differently: a step of bf16 logits between 1 and 2 is 0.0078, and text
+# without any image, which is stock's own, is off by as much. What is wrong is off by `shapes.WRONG`, 0.02.
+NOISE = 0.01
 SIZES = ((256, 256), (448, 224), (320, 288), (224, 672))
 
 
@@ -31,7 +34,7 @@ class Good:
 
 
 def pool(folder: Path) -> list[Good]:
-    """`POOL` requests. Each has pictures and last ids of its own, so that no answer can pass for another's."""
+    """`POOL` requests, each with pictures and last ids of its own: no answer can pass for another's."""
     return [_good(folder, number) for number in range(POOL)]
 
 
@@ -98,7 +101,7 @@ def _text_with_image(folder: Path, number: int) -> Sent:
 
 # --- as JSON ------------------------------------------------------------------------------------------
 
-# By identity: thousands of requests are made of few pictures. The picture is kept, so that no other gets its id.
+# By identity: thousands of requests are made of few pictures. Each is kept, so that no other gets its id.
 _encoded: dict[int, tuple[Any, str]] = {}
 
 
@@ -121,7 +124,7 @@ def single(row: Sent, new_tokens: int, stream: bool = False) -> dict[str, Any]:
 def batch(rows: Sequence[Sent], new_tokens: int) -> dict[str, Any]:
     return {
         "input_ids": [row.prompt for row in rows],
-        "image_data": [encoded(row.images) or None for row in rows],
+        "image_data": [encoded(row.images) for row in rows],
         **_fields(new_tokens),
     }
 
@@ -154,7 +157,7 @@ class Reference:
         scores, shortfalls = self._scores(row, answer.output_ids)
         error = max(abs(s - found) for s, found in zip(scores, answer.logprobs, strict=True))
         # Two log-probs, each off by the noise, can change places.
-        if error < shapes.NOISE and max(shortfalls) < 2 * shapes.NOISE:
+        if error < NOISE and max(shortfalls) < 2 * NOISE:
             return None
         return f"log-probs off by {error:.4f}, tokens below the best by {max(shortfalls):.4f}"
 

@@ -1,7 +1,7 @@
 """Malformed requests: good ones, changed at random, with what is due to each by the contract.
 
-Some changes leave a legal request (an edit in the text, a grid of the same size); what is due is decided by the
-definition of a span (`tests.fuzz.oracle`), not by the change's name.
+Some changes leave a legal request (an edit in the text, a grid of the same size); what is due is decided by
+the definition of a span (`tests.fuzz.oracle`), not by the change's name.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def _judged(
             return Malformed(kind, body, ("",), ())
         return Malformed(kind, body, problems)
     if wanted.problems:
-        return Malformed(kind, body, tuple(wanted.problems))
+        # Upstream looks for this first.
+        return Malformed(kind, body, (*wanted.problems, *(["cannot be empty"] if not ids else [])))
     return Malformed(f"{kind}, legal", body, (), (Sent(ids, images, wanted.ids),))
 
 
@@ -207,9 +208,7 @@ def _broken(draw: st.DrawFn, image: Image.Image) -> Any:
     half = base64.b64decode(encoded([image])[0])
     half = half[: draw(st.integers(9, len(half) // 2))]
     noise = draw(st.binary(min_size=20, max_size=60))
-    return draw(
-        st.sampled_from([WORDS, base64.b64encode(half).decode(), base64.b64encode(noise).decode()])
-    )
+    return draw(st.sampled_from([WORDS, base64.b64encode(half).decode(), base64.b64encode(noise).decode()]))
 
 
 def _undecodable(draw: st.DrawFn, words: Words, folder: Path, row: Sent) -> Malformed:

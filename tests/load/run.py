@@ -28,7 +28,9 @@ def run(requests: int, concurrency: int, seed: int) -> int:
 
     torch.set_num_threads(1)  # the server has its own
     folder = models.ensure("qwen3_vl")
-    print(f"SGLang {sglang.__version__}: {requests} requests, {concurrency} at a time, seed {seed}", flush=True)
+    print(
+        f"SGLang {sglang.__version__}: {requests} requests, {concurrency} at a time, seed {seed}", flush=True
+    )
     planned = drive.plan(folder, requests, seed)
     held = []
     with server.serve(folder, env=shapes.PATCHED) as running:
