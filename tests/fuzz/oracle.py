@@ -29,7 +29,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Due:
-    """Served on ``ids``, or refused where there are ``problems``: the message must match one of these patterns."""
+    """Served on ``ids``, or refused where there are ``problems``: the message must match one of them."""
 
     ids: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

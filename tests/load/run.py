@@ -1,8 +1,8 @@
 """``make load``: thousands of requests for one patched server, a tenth of them malformed.
 
-``python -m tests.load.run [RELEASE] --requests N --concurrency C --seed S`` prints what came of each kind, and
-what the server's processes held in memory. The same seed asks for the same requests in the same order. Ends
-with an error unless every good answer is that of ``transformers`` and every malformed one is refused.
+``python -m tests.load.run [RELEASE] --requests N --concurrency C --seed S`` prints what came of each kind,
+and what the server's processes held in memory. The same seed asks for the same requests in the same order.
+Ends with an error unless every good answer is that of ``transformers`` and every malformed one is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random pre-tokenized requests, judged from first principles; ``make fuzz`` asks for minutes, this for seconds."""
+"""Random pre-tokenized requests, judged from first principles; ``make fuzz`` runs for minutes."""
 
 from __future__ import annotations
 
