@@ -55,6 +55,7 @@ def leave(url: str, sent: Sent, moment: str) -> None:
         answer = connection.getresponse()
         assert answer.status == 200
         assert b"output_ids" in answer.readline()
+        answer.close()  # it holds the socket open
     held.close()
     connection.close()
 
