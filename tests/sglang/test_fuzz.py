@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -17,6 +18,10 @@ GROUPS = 12
 
 WORDS = Words(start=91, image=90, end=92, video=93, vocabulary=100, merge=2)
 FOUR = (1, 4, 4)
+LENGTH = (
+    "image 0 of 1: input_ids hold {} image placeholders for it from position 1 on, and the server makes 4 "
+    "(grid_thw 1x4x4)"
+)
 
 
 @pytest.mark.parametrize(
@@ -24,14 +29,34 @@ FOUR = (1, 4, 4)
     [
         pytest.param([1, 91, 90, 92, 92], False, [1, 91, *[90] * 4, 92, 92], id="short"),
         pytest.param([91, 91, *[90] * 4, 92], True, [91, 91, *[90] * 4, 92], id="expanded"),
-        pytest.param([91, 90, 92], True, r"hold 1 image .*makes 4 ", id="preprocessed and short"),
-        pytest.param([91, *[90] * 3, 92], False, r"hold 3 image .*makes 4 ", id="one too few"),
-        pytest.param([91, *[90] * 4, 92, 90], False, r"position 6\b", id="stray"),
-        pytest.param([91, *[90] * 4, 91], False, r"4 image .*1 to 4\b", id="no end"),
-        pytest.param([91, *[90] * 4, 92, 93], False, r"position 6\b", id="video"),
-        pytest.param([91, *[90] * 4, 92, 100], False, r"100 at position 6\b", id="outside"),
-        pytest.param([91, *[90] * 4, 92, None], False, "flat sequence", id="no id"),
-        pytest.param([5, 6], False, r"0 image span.* 1 image", id="no span"),
+        pytest.param(
+            [91, 90, 92],
+            True,
+            LENGTH.format(1),
+            id="preprocessed and short",
+        ),
+        pytest.param(
+            [91, *[90] * 3, 92],
+            False,
+            LENGTH.format(3),
+            id="one too few",
+        ),
+        pytest.param([91, *[90] * 4, 92, 90], False, "an image placeholder at position 6", id="stray"),
+        pytest.param(
+            [91, *[90] * 4, 91],
+            False,
+            "a run of 4 image placeholders at 1 to 4",
+            id="no end",
+        ),
+        pytest.param([91, *[90] * 4, 92, 93], False, "a video placeholder at position 6", id="video"),
+        pytest.param(
+            [91, *[90] * 4, 92, 100],
+            False,
+            "hold 100 at position 6, and there are 0 to 99",
+            id="outside",
+        ),
+        pytest.param([91, *[90] * 4, 92, None], False, "no flat sequence of token ids", id="no id"),
+        pytest.param([5, 6], False, "0 image span(s), and 1 image(s) came", id="no span"),
     ],
 )
 def test_the_oracle_by_hand(ids: list[int], expanded_only: bool, found: list[int] | str) -> None:
@@ -39,7 +64,9 @@ def test_the_oracle_by_hand(ids: list[int], expanded_only: bool, found: list[int
     if isinstance(found, list):
         assert (wanted.ids, wanted.problems) == (found, [])
     else:
-        assert any(found.replace("\\", "") in problem.replace("\\", "") for problem in wanted.problems)
+        assert any(re.search(problem, found) for problem in wanted.problems), wanted.problems
+        for other in (found.replace("6", "7"), found.replace("4", "5"), "input_ids are wrong"):
+            assert other == found or not any(re.search(problem, other) for problem in wanted.problems)
 
 
 def test_random_requests(kind: models.Kind, patched: None) -> None:
