@@ -4,7 +4,7 @@ PYTHON ?= python3
 RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
 SERVED := 0.5.3 0.5.12.post1 0.5.23
 
-.PHONY: help demo test lint lab unit install sglang e2e matrix clean
+.PHONY: help demo test lint lab unit install sglang e2e matrix load fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,8 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make unit | install | sglang | e2e   one layer of the suite"
 	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/compatibility.md"
+	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
+	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
 
 lab:
 	@$(PYTHON) tests/lab/environments.py
@@ -62,6 +64,15 @@ e2e-0.5.3.post1:
 # Not part of the suite: an hour on two cores. Interrupted, it goes on where it stopped.
 matrix:
 	@$(PYTHON) -m tests.matrix.run $(RELEASE)
+
+# Minutes each; short versions are in the suite.
+load:
+	@$(PYTHON) tests/lab/environments.py base $(or $(RELEASE),0.5.23)
+	@.lab/base/bin/python -m tests.load.run $(or $(RELEASE),0.5.23)
+
+fuzz:
+	@$(PYTHON) tests/lab/environments.py base $(or $(RELEASE),0.5.23)
+	@.lab/base/bin/python -m tests.fuzz.run $(or $(RELEASE),0.5.23)
 
 clean:
 	rm -rf .lab dist

@@ -67,8 +67,13 @@ def generate(
     }
     if images is not None:
         request["image_data"] = [as_base64(image) for image in images]
+    return ask(url, request, timeout)
+
+
+def ask(url: str, request: dict[str, Any], timeout: float = ANSWER_SECONDS) -> Answer:
+    """`generate` for a request that is made already, whatever it holds."""
     status, text = post(f"{url}/generate", request, timeout)
-    chunks = _events(text) if stream and status == 200 else [_parsed(text)]
+    chunks = _events(text) if request.get("stream") and status == 200 else [_parsed(text)]
     return read(status, chunks[-1], chunks)
 
 
