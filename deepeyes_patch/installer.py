@@ -20,8 +20,7 @@ from typing import Any
 
 import wrapt
 
-from deepeyes_patch import __version__, bootstrap, compat, settings, wrapping
-from deepeyes_patch.compat import Seam
+from deepeyes_patch import __version__, bootstrap, compat, counters, record, seams, settings, wrapping
 from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
 from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
 
@@ -104,6 +103,7 @@ def install(repairs: Iterable[str] | None = None) -> None:
         for repair in sorted(wanted):
             for module_name, hook in _HOOKS[repair]:
                 _when_imported(module_name, hook)
+        _publish()
 
 
 def uninstall() -> None:
@@ -126,6 +126,7 @@ def uninstall() -> None:
         _failures.clear()
         _outcomes.clear()
         _announced = ""
+        record.withdraw()
         os.environ.pop(SWITCH, None)
         os.environ.update(_environment)
         if settings.read(os.environ).repairs:
@@ -138,6 +139,10 @@ def status() -> dict[str, str]:
     if bootstrap.is_waiting():
         wanted |= settings.read(os.environ).repairs
     return {repair: _state(repair, wanted) for repair in REPAIRS}
+
+
+def _publish() -> None:
+    record.publish(__version__, status(), counters.NAMES)
 
 
 def _state(repair: str, wanted: frozenset[str]) -> str:
@@ -190,6 +195,7 @@ def _recorded(repair: str, patch: Callable[[ModuleType], str | None]) -> Callabl
             else:
                 if outcome is not None:
                     _outcomes[repair] = outcome
+            _publish()
 
     return hook
 
@@ -206,7 +212,7 @@ def _patch_processor(module: ModuleType) -> str:
 
 
 def _patch_factory(module: ModuleType) -> None:
-    compat.require(module, (Seam("get_mm_processor", ("hf_config",)),), "processor", SWITCH)
+    compat.require(module, seams.FACTORY, "processor", SWITCH)
     wrapping.wrap(module, "get_mm_processor", _get_mm_processor)
 
 
@@ -218,7 +224,7 @@ def _patch_intake(module: ModuleType) -> None:
 
 def _patch_rust_server(module: ModuleType) -> None:
     server = getattr(module, "RustServer", None)
-    compat.require(server, (Seam("launch", ("scheduler",), coroutine=False),), "processor", SWITCH)
+    compat.require(server, seams.RUST_SERVER, "processor", SWITCH)
     wrapping.wrap(server, "launch", _launch_rust_server)
 
 
@@ -296,6 +302,8 @@ def _construct(
 
     model_type = getattr(getattr(instance, "hf_config", None), "model_type", None) or ""
     processor.check_construction(instance, SWITCH, required=model_type.startswith(_QWEN_VL_TYPES))
+    if getattr(getattr(instance, "server_args", None), "enable_metrics", False):
+        counters.export()
     _announce()
 
 
