@@ -40,7 +40,6 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -48,10 +47,9 @@ import torch
 
 from deepeyes_patch import compat, counters, positions, sampling, videos, wrapping
 from deepeyes_patch.bystanders import BystanderRequest
-from deepeyes_patch.compat import Seam
 from deepeyes_patch.positions import Medium
 from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
-from deepeyes_patch.seams import MODULE_SEAMS, ROPE_SEAMS, SEAMS
+from deepeyes_patch.seams import MODULE_SEAMS, ROPE_SEAMS, processor_seams
 from deepeyes_patch.spans import VisionTokens
 from deepeyes_patch.videos import GridTHW
 from deepeyes_patch.wrapping import bind
@@ -131,9 +129,7 @@ def apply(module: ModuleType, switch: str) -> type:
         problem = f"{module.__name__} should define one processor class, and defines {names}"
         raise compat.incompatible(REPAIR, switch, [problem])
     (cls,) = classes
-    seams: tuple[Seam, ...] = SEAMS
-    if hasattr(cls, "compose_image_artifacts"):  # its ids are made by build_input_ids alone
-        seams = tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in seams)
+    seams = processor_seams(hasattr(cls, "compose_image_artifacts"))
     rope = getattr(module, "MRotaryEmbedding", None)
     compat.require(rope, ROPE_SEAMS, REPAIR, switch)
     in_module = compat.require(module, MODULE_SEAMS, REPAIR, switch)

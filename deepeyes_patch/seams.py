@@ -4,6 +4,8 @@ the command line in its source. Free of torch and SGLang.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deepeyes_patch.compat import Seam
 
 # --- the Qwen-VL processor (processor.py) -------------------------------------------------------------
@@ -26,6 +28,15 @@ MODULE_SEAMS = (
     Seam("resize_image_async", ("image",), coroutine=True, optional=True),
 )
 ROPE_SEAMS = (Seam("get_rope_index", ("input_ids", "vision_start_token_id"), coroutine=False),)
+
+
+def processor_seams(makes_artifacts: bool) -> tuple[Seam, ...]:
+    """`SEAMS`, for a class that has ``compose_image_artifacts`` (0.5.20 and later) or not."""
+    if not makes_artifacts:
+        return SEAMS
+    # Its ids are made by build_input_ids alone.
+    return tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in SEAMS)
+
 
 # --- around it (installer.py, intake.py) --------------------------------------------------------------
 

@@ -1,0 +1,6 @@
+from __future__ import annotations
+
+from typing import Any
+
+
+def add(commands: Any) -> None: ...
