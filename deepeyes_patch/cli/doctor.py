@@ -226,8 +226,8 @@ def _about_sglang(report: Report) -> list[Finding]:
     found = []
     if report.overlaid:
         message = (
-            f"{', '.join(report.overlaid)}: differs from what {sglang.distribution} {sglang.version} brought, "
-            f"so somebody has copied over it or edited it"
+            f"{', '.join(report.overlaid)}: not what {sglang.distribution} {sglang.version} brought; "
+            f"somebody has copied over it or edited it"
         )
         remedy = (
             f"{sys.executable} -m pip install --force-reinstall --no-deps "

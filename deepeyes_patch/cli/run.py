@@ -126,8 +126,8 @@ def _road(program: str, command: Sequence[str]) -> dict[str, str]:
         )
     raise terminal.CommandError(
         f"with {' '.join(flags) or 'this installation'}, {python} reads neither our .pth file nor "
-        f"PYTHONPATH, so SGLang would run unrepaired. Nothing was started. Leave the flag out, or install deepeyes-patch "
-        f"into that Python's site-packages (which -I and -E do read, and -S does not).",
+        f"PYTHONPATH, so SGLang would run unrepaired. Nothing was started. Leave the flag out, or install "
+        f"deepeyes-patch into that Python's site-packages (which -I and -E do read, and -S does not).",
         1,
     )
 

@@ -22,9 +22,10 @@ warning. Other models keep what upstream builds for them, class and compiled ``f
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -87,9 +88,16 @@ def apply_to_model(module: ModuleType) -> None:
 
 
 def _build(wrapped: Callable[..., None], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    with building():
+        wrapped(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """While one of the models is built that ``transformers`` always interleaves."""
     token = _building_interleaved.set(True)
     try:
-        wrapped(*args, **kwargs)
+        yield
     finally:
         _building_interleaved.reset(token)
 
