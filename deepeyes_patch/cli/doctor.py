@@ -31,7 +31,7 @@ _PACKAGES = ("sglang", "torch", "transformers", "triton", "wrapt")
 
 _EXAMPLES = """
 deepeyes-patch doctor
-deepeyes-patch doctor --deep                  import SGLang too (takes a while)
+deepeyes-patch doctor --deep      import SGLang too, which takes a while
 deepeyes-patch doctor --json | jq .findings
 """
 
@@ -174,7 +174,7 @@ def _about_start(report: Report) -> list[Finding]:
     if dead:
         what = {"fresh": "a fresh interpreter", "spawn": "a spawned child"}
         states = " and ".join(f"{what[name]} ({report.children[name]})" for name in dead)
-        remedy = _REINSTALL if report.files else f"{_REINSTALL}; or start with: deepeyes-patch run -- CMD"
+        remedy = f"{_REINSTALL}; or start with: deepeyes-patch run -- CMD"
         found.append(Finding("not-live", ERROR, f"the hooks are not live in {states}", remedy))
     return found
 

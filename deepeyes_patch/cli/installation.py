@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.machinery
 import importlib.util
 import re
 import site
@@ -97,8 +98,8 @@ def package(name: str) -> Package:
     """What is installed under an import name, without importing it."""
     try:
         spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
+    except Exception:  # a finder that refuses, as our own does where the package is damaged
+        spec = importlib.machinery.PathFinder.find_spec(name)
     if spec is None:
         return Package()
     folders = list(spec.submodule_search_locations or [])

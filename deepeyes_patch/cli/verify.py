@@ -30,8 +30,8 @@ _WHY = {
 }
 
 _EXAMPLES = """
-deepeyes-patch verify                              a tiny Qwen3-VL, made on the spot
-deepeyes-patch verify --model /models/Qwen3-VL-8B  its processor and config
+deepeyes-patch verify                  with a tiny Qwen3-VL's processor
+deepeyes-patch verify --model DIR      with that checkpoint's
 deepeyes-patch verify --model DIR --image a.jpg --image b.png
 """
 
