@@ -65,12 +65,17 @@ def _below(pid: int) -> list[Process]:
             f"one inside a container, ask there.",
             3,
         )
-    try:
-        return [processes.look_at(member, parents[member]) for member in processes.family(pid, parents)]
-    except processes.Unreadable as error:
-        raise terminal.CommandError(
-            f"process {pid} may not be looked at ({error}). Ask as the user that it runs as, or as root.", 3
-        ) from error
+    found = []
+    for member in processes.family(pid, parents):
+        try:
+            found.append(processes.look_at(member, parents[member]))
+        except processes.Unreadable as error:
+            if member == pid:
+                raise terminal.CommandError(
+                    f"process {pid} may not be looked at ({error}). Ask as the user that it runs as, or as root.",
+                    3,
+                ) from error
+    return found
 
 
 def _failures(process: Process) -> dict[str, str]:

@@ -200,7 +200,7 @@ def test_two_start_up_files(tmp_path: Path, wheel: Path, offline: dict[str, str]
     user = created.run("import site; print(site.getusersitepackages())", environ=home).printed()
     Path(user).mkdir(parents=True)
     shutil.copy(created.site_packages / "deepeyes_patch.pth", user)
-    code, report = doctor(created, **ON, **home)
+    _, report = doctor(created, **ON, **home)
     assert "two-copies" in ids(report)
     assert user in finding(report, "two-copies")["message"]
     assert report["startup"]["children"]["-I"] == "live"
