@@ -10,6 +10,7 @@ because somebody imported the top of ``sglang``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -142,7 +143,9 @@ def status() -> dict[str, str]:
 
 
 def _publish() -> None:
-    record.publish(__version__, status(), counters.NAMES)
+    # Where a script has meanwhile set the switch to nonsense; a hook never raises, and others will.
+    with contextlib.suppress(SettingsError):
+        record.publish(__version__, status(), counters.NAMES)
 
 
 def _state(repair: str, wanted: frozenset[str]) -> str:

@@ -72,7 +72,8 @@ def _below(pid: int) -> list[Process]:
         except processes.Unreadable as error:
             if member == pid:
                 raise terminal.CommandError(
-                    f"process {pid} may not be looked at ({error}). Ask as the user that it runs as, or as root.",
+                    f"process {pid} may not be looked at ({error}). Ask as the user that it runs as, or as "
+                    f"root.",
                     3,
                 ) from error
     return found

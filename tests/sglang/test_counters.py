@@ -50,7 +50,7 @@ def test_requests_are_counted_by_what_became_of_them(folder: Path, processor: An
 
 def test_errors_of_upstreams_own_are_not_counted(folder: Path, processor: Any, patched: None) -> None:
     with pytest.raises(Exception):  # noqa: B017, PT011
-        processors.process(processor, "no placeholder for this image", ["data:image/png;base64,broken"])
+        processors.process(processor, rollouts.conversation(1), ["data:image/png;base64,broken"])
     assert counts() == {}
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import deepeyes_patch
 from deepeyes_patch import compat, seams
-from deepeyes_patch.cli import repairs
+from deepeyes_patch.cli import deep, repairs
 from tests.lab import processors
 
 
@@ -73,3 +76,16 @@ def test_the_states_are_what_installing_makes_of_them() -> None:
     native = "mrope_interleaved" in inspect.signature(rope.MRotaryEmbedding).parameters
     gated = "fused kernel" in found["mrope"].detail
     assert (found["mrope"].state == "native") == (native and not gated)
+
+
+def test_doctor_deep_sees_the_repairs_in_a_real_process(capsys: pytest.CaptureFixture[str]) -> None:
+    processors.processor_class()
+    deepeyes_patch.install(["processor"])
+    try:
+        deep.main()
+    finally:
+        deepeyes_patch.uninstall()
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["error"] is None
+    assert found["repairs"]["processor"].startswith("patched (")
+    assert found["repairs"]["mrope"] == "off"
