@@ -303,8 +303,8 @@ def _construct(
     wrapped(*args, **kwargs)
     from deepeyes_patch import processor
 
-    model_type = getattr(getattr(instance, "hf_config", None), "model_type", None) or ""
-    processor.check_construction(instance, SWITCH, required=model_type.startswith(_QWEN_VL_TYPES))
+    model_type = _qwen_vl_type(getattr(instance, "hf_config", None))
+    processor.check_construction(instance, SWITCH, required=model_type is not None)
     if getattr(getattr(instance, "server_args", None), "enable_metrics", False):
         counters.export()
     _announce()

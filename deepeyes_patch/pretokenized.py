@@ -9,8 +9,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy
+
 from deepeyes_patch import spans, videos
-from deepeyes_patch.spans import Span, VisionTokens
+from deepeyes_patch.spans import IdArray, Span, VisionTokens
 from deepeyes_patch.videos import Block, GridTHW, Spell
 
 
@@ -85,10 +87,10 @@ class PretokenizedRequest:
         video_count: int = 0,
         expanded_only: bool = False,
     ) -> None:
-        self.ids = _token_ids(ids, vocab_size)
+        values, self.ids = _token_ids(ids, vocab_size)
         self.tokens = tokens.with_videos() if video_count else tokens
-        self.spans: list[Span] = spans.find_spans(self.ids, self.tokens)
-        self.video_spans: list[Span] = spans.find_video_spans(self.ids, self.tokens)
+        self.spans: list[Span] = spans.find_spans(values, self.tokens)
+        self.video_spans: list[Span] = spans.find_video_spans(values, self.tokens)
         self.video_count = video_count
         self.expanded_only = expanded_only
         if image_count is not None:
@@ -195,19 +197,36 @@ class PretokenizedRequest:
             )
 
 
-def _token_ids(ids: Sequence[int], vocab_size: int) -> list[int]:
-    """A list of plain ints that the model has embeddings for."""
+def _token_ids(ids: Sequence[int], vocab_size: int) -> tuple[IdArray, list[int]]:
+    """The ids as int64 [T] and as a list of our own; the model has embeddings for all of them."""
+    values: IdArray
     try:
-        plain = array("q", ids).tolist()
+        if _are_ints(ids):
+            values, own = numpy.fromiter(ids, numpy.int64, len(ids)), list(ids)
+        else:
+            # Slower, and strict: NumPy's own conversion would cut fractions off.
+            values = numpy.asarray(array("q", ids))
+            own = values.tolist()
     except (TypeError, OverflowError) as error:
         raise ValueError(f"input_ids must be a flat sequence of token ids: {error}") from error
-    if plain and not (min(plain) >= 0 and max(plain) < vocab_size):
-        position = next(i for i, token in enumerate(plain) if not 0 <= token < vocab_size)
+    outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
+    if len(outside):
         raise ValueError(
-            f"input_ids hold {plain[position]} at position {position}, and the model has embeddings for "
+            f"input_ids hold {values[outside[0]]} at position {outside[0]}, and the model has embeddings for "
             f"0 to {vocab_size - 1}"
         )
-    return plain
+    return values, own
+
+
+def _are_ints(ids: Sequence[int]) -> bool:
+    """Whether this is a list of nothing but Python's own ints (or bools), found in one pass of C code.
+
+    Whatever else is in a list shows in the type of its sum, or lets it have none.
+    """
+    try:
+        return type(ids) is list and type(sum(ids)) is int
+    except TypeError:
+        return False
 
 
 def _prefixed(text: str) -> str:

@@ -5,8 +5,10 @@ The only place that changes a class or module of SGLang's.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import wrapt
@@ -115,8 +117,14 @@ def bind(
     """Bind a call to the signature of the wrapped function, so that arguments have names."""
     if isinstance(wrapped, wrapt.PartialCallableObjectProxy):
         # ``Class.method(instance, ...)``: wrapt holds the instance, and before 2.0 still shows ``self``.
-        signature = inspect.signature(wrapped.__wrapped__)
-        signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+        signature = _signature(wrapped.__wrapped__, bound=True)
+    elif inspect.ismethod(wrapped):
+        signature = _signature(wrapped.__func__, bound=True)
     else:
-        signature = inspect.signature(wrapped)
+        signature = _signature(wrapped, bound=False)
     return signature.bind(*args, **kwargs)
+
+
+@functools.lru_cache(maxsize=128)  # reading it takes longer than all else that a text prompt meets here
+def _signature(function: Callable[..., Any], bound: bool) -> inspect.Signature:
+    return inspect.signature(MethodType(function, object()) if bound else function)

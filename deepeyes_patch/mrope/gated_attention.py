@@ -33,12 +33,10 @@ from typing import Any, NamedTuple
 import torch
 
 from deepeyes_patch import compat, wrapping
-from deepeyes_patch.mrope import lanes
+from deepeyes_patch.mrope import binding, lanes
 from deepeyes_patch.mrope.kernel import gather_rows_fused
 from deepeyes_patch.seams import GATED_ATTENTION, GATED_LAYER, GATED_MODEL, KERNEL, LAYER, MODEL
 from deepeyes_patch.wrapping import bind
-
-REPAIR = "mrope"
 
 
 class GatheredRows(NamedTuple):
@@ -75,12 +73,12 @@ def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str 
     kernel = getattr(module, KERNEL, None)
     if kernel is None or any("mrope" in name for name in inspect.signature(kernel).parameters):
         return None
-    compat.require(module, GATED_ATTENTION, REPAIR, switch)
+    compat.require(module, GATED_ATTENTION, binding.REPAIR, switch)
     for name, seams in ((MODEL, GATED_MODEL), (LAYER, GATED_LAYER)):
         cls = getattr(module, name, None)
         if not isinstance(cls, type):
-            raise compat.incompatible(REPAIR, switch, [f"{module.__name__} has no class {name}"])
-        compat.require(cls, seams, REPAIR, switch)
+            raise compat.incompatible(binding.REPAIR, switch, [f"{module.__name__} has no class {name}"])
+        compat.require(cls, seams, binding.REPAIR, switch)
     wrapping.wrap(module, "get_rope", _checking_layout(announce))
     wrapping.wrap_traceably(module, KERNEL, _given_rows)
     wrapping.wrap_traceably(getattr(module, LAYER), "forward_prepare_cuda_fused", _gathering_in_layer)

@@ -94,6 +94,21 @@ async def process_async(
 
     ``request_fields`` are further attributes of the request object, such as ``rid``.
     """
+    return normalise(
+        await answer_async(processor, prompt, images, videos, max_req_input_len, seconds, **request_fields)
+    )
+
+
+async def answer_async(
+    processor: Any,
+    prompt: str | Sequence[int],
+    images: Sequence[Any] | None = None,
+    videos: Sequence[Any] | None = None,
+    max_req_input_len: int = 32768,
+    seconds: float = REQUEST_SECONDS,
+    **request_fields: Any,
+) -> Any:
+    """What the release's own method returns."""
     request = {
         "rid": f"request-{next(_request_numbers)}",
         "image_data": images,
@@ -109,7 +124,7 @@ async def process_async(
         max_req_input_len=max_req_input_len,
         audio_data=None,
     )
-    return normalise(await asyncio.wait_for(done, seconds))
+    return await asyncio.wait_for(done, seconds)
 
 
 def normalise(result: Any) -> Processed:

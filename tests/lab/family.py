@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any, Literal
 
 from tests.lab import models, processors, vocabularies
+from tests.lab.installed import has_module
 from tests.lab.vocabularies import Vocabulary
 
 Kind = Literal["qwen2_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "paddleocr_vl"]
@@ -69,14 +69,6 @@ def served() -> list[Kind]:
     """
     kinds = [kind for kind, name in _MODELS.items() if has_module(f"sglang.srt.models.{name}")]
     return [kind for kind in kinds if has_module(f"transformers.models.{kind}")]
-
-
-def has_module(name: str) -> bool:
-    """Whether a module below a top-level package is installed, by its file alone."""
-    package, *parts = name.split(".")
-    (root,) = importlib.util.find_spec(package).submodule_search_locations  # type: ignore[union-attr,misc]
-    place = Path(root, *parts)
-    return place.with_suffix(".py").exists() or place.is_dir()
 
 
 def processor_class(kind: Kind) -> type:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
+from tests.lab.installed import sources as installed_sources
 from tests.lab.releases import RELEASES, Release
 
 # SGLang otherwise takes a machine without CUDA for one that is broken. Read at its import.
@@ -27,11 +26,7 @@ def installed() -> Release:
 
 def interleaves() -> bool:
     """Whether this release's own rope knows ``mrope_interleaved``; read in its source, nothing is run."""
-    spec = importlib.util.find_spec("sglang.srt.layers.rotary_embedding")
-    assert spec is not None
-    assert spec.origin is not None
-    home = Path(spec.origin)
-    files = home.parent.glob("*.py") if home.name == "__init__.py" else [home]
+    files = installed_sources("sglang.srt.layers.rotary_embedding")
     return any("mrope_interleaved" in file.read_text() for file in files)
 
 

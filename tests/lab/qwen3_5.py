@@ -9,17 +9,15 @@ torch.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import tempfile
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
-from tests.lab import processors
+from tests.lab import installed, processors
 
 KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
 _HOMES = (
@@ -36,9 +34,7 @@ CONTEXT = 4096
 
 def home() -> str | None:
     """The module of the release's fused kernel, without importing it; None where there is none."""
-    (root,) = importlib.util.find_spec("sglang").submodule_search_locations  # type: ignore[union-attr,misc]
-    places = {name: Path(root, *name.split(".")[1:]).with_suffix(".py") for name in _HOMES}
-    return next((name for name, place in places.items() if place.exists()), None)
+    return next(filter(installed.has_module, _HOMES), None)
 
 
 def kernel() -> Callable[..., Any] | None:

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from tests.lab import models, processors, reference
-from tests.sglang import rollouts, test_mrope, test_preprocessed, ways
+from tests.sglang import films, rollouts, test_mrope, test_preprocessed, test_videos, ways
 from tests.sglang.rollouts import Request, picture
 
 PICTURES = [picture(*size) for size in rollouts.SIZES]
@@ -106,6 +106,42 @@ def fault(kind: models.Kind, processor: Any, case: Case) -> str:
     return ""
 
 
+# A clip whose groups of frames are a second apart, and one whose are 1.3 seconds.
+VIDEOS = {
+    f"{clip}, {shape}": (scene, films.SHAPES[shape])
+    for clip, scene in (
+        ("whole seconds", films.SCENES["videos among images"]),
+        ("broken seconds", films.BROKEN_SECONDS["wide"]),
+    )
+    for shape in ("drifted", "short")
+}
+
+
+def videos(kind: models.Kind) -> dict[str, str]:
+    """What becomes of requests with videos: ``exact``, ``refused``, or what is wrong."""
+    folder, processor = models.ensure(kind), processors.build(kind)
+    # Releases before 0.5.20 pin frames for a GPU even where there is none.
+    with mock.patch.object(torch.Tensor, "pin_memory", lambda self, *args, **kwargs: self):
+        return {name: _video(folder, processor, *asked) for name, asked in VIDEOS.items()}
+
+
+def _video(folder: Path, processor: Any, scene: films.Scene, shape: Callable[..., films.Request]) -> str:
+    # A release that does not tell the times makes no ids of a text prompt that could be sent back.
+    tells = test_videos.tells_times()
+    made = films.of_server(folder, processor, scene) if tells else films.of_transformers(folder, scene)
+    request = shape(folder, made)
+    outcome = films.attempt(processor, list(request.ids), scene)
+    if isinstance(outcome, ValueError):
+        return "refused"
+    if isinstance(outcome, Exception):
+        return _in_words(outcome)
+    try:
+        films.assert_exact(folder, outcome, request)
+    except Exception as error:
+        return f"served, and not true: {traceback.extract_tb(error.__traceback__)[-1].line}"
+    return "exact"
+
+
 def _in_words(outcome: Any) -> str:
     if isinstance(outcome, Exception):
         return f"{type(outcome).__name__}: {outcome}"[:200].rstrip(": ")
@@ -149,14 +185,8 @@ def rope() -> dict[str, Any]:
 
 def _yarn(module: Any) -> str:
     """``kept``, ``lost`` or ``refused``: the sections of a YaRN rope."""
-    scaling = {
-        **test_mrope.INTERLEAVED,
-        "rope_type": "yarn",
-        "factor": 2.0,
-        "original_max_position_embeddings": 2048,
-    }
     try:
-        made = test_mrope.build(module, scaling)
+        made = test_mrope.build(module, test_mrope.YARN)
     except ValueError:
         return "refused"
     return "kept" if getattr(made, "mrope_section", None) is not None else "lost"

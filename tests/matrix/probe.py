@@ -24,6 +24,7 @@ def main(results: Path) -> None:
     cls = processors.processor_class()
     import deepeyes_patch
     from deepeyes_patch import settings
+    from tests.matrix import cases
     from tests.sglang import ways
 
     found: dict[str, Any] = {"class": cls.__name__, "seams": seams(cls)}
@@ -32,6 +33,7 @@ def main(results: Path) -> None:
     ways.forget()  # stock requests that hang may hold a processor's workers
     deepeyes_patch.install(settings.read({settings.SWITCH: "1"}).repairs)
     found["patched"] = state(ways.ways())
+    found["videos"] = {kind: cases.videos(kind) for kind in models.KINDS}
     found["status"] = deepeyes_patch.status()
     results.write_text(json.dumps(found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ Entry = dict[str, Any]
 
 COLUMNS = (
     *("SGLang", "transformers", "processor class", "seams", "native M-RoPE", "grids"),
-    *("stock", "patched", "server", "sources"),
+    *("stock", "patched", "videos", "server", "sources"),
 )
+_RIGHT = ("exact", "refused")
 KINDS = {"qwen3_vl": "Qwen3-VL", "qwen2_5_vl": "Qwen2.5-VL"}
 
 HEAD = """\
@@ -33,6 +35,8 @@ Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rew
   `transformers` makes of the caller's own ids, or, where the request cannot be served, it is refused with a
   `ValueError` (HTTP 400). Stock as it comes; patched in every way in which that processor can work
   (`SGLANG_MM_AVOID_RETOKENIZE` on and off, one worker and a pool of them).
+- **videos**: of {videos} patched requests with videos for each of the two models, how many are exact (as
+  above, times included), and how many are refused because this release cannot place the frames in time.
 - **server**: a patched server of a tiny Qwen3-VL started, and the log-probs of three requests were those of
   `transformers` on the caller's ids; -: not tried.
 - **sources**: digest of the package that the line was made with.
@@ -54,7 +58,12 @@ def document(entries: Sequence[Entry]) -> str:
     first = next(entry for entry in entries if not failures(entry))
     cases = len(first["probe"]["stock"]["faults"]["qwen3_vl"])
     lines = [
-        HEAD.format(grids=first["probe"]["stock"]["grid_images"], cases=cases) + f"| {' | '.join(COLUMNS)} |",
+        HEAD.format(
+            grids=first["probe"]["stock"]["grid_images"],
+            cases=cases,
+            videos=len(first["probe"]["videos"]["qwen3_vl"]),
+        )
+        + f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",
         *(row(entry) for entry in entries),
         "",
@@ -87,10 +96,10 @@ def _release_of(line: str) -> str | None:
 
 def summary(entry: Entry) -> str:
     """One line for the screen."""
-    _, transformers, cls, _, rope, grids, stock, patched, server, _ = _cells(entry)
+    _, transformers, cls, _, rope, grids, stock, patched, videos, server, _ = _cells(entry)
     return (
         f"{cls}, transformers {transformers}, M-RoPE {rope}, grids {grids}, stock {stock}, "
-        f"patched {patched}, server {server}; {entry['seconds']} s"
+        f"patched {patched}, videos {videos}, server {server}; {entry['seconds']} s"
     )
 
 
@@ -116,6 +125,12 @@ def faults(entry: Entry) -> list[str]:
         for name, fault in by_name.items()
         if fault
     ]
+    found += [
+        f"{release}, {KINDS[kind]}, video, {name}: {outcome}"
+        for kind, by_name in entry["probe"]["videos"].items()
+        for name, outcome in by_name.items()
+        if outcome not in _RIGHT
+    ]
     found += [f"{release}: seam {name}: {problem}" for name, problem in _odd_seams(entry).items()]
     if patched["grids"]:
         found.append(f"{release}: {patched['grids']} images with another grid than transformers'")
@@ -138,7 +153,7 @@ def _odd_seams(entry: Entry) -> dict[str, str]:
 
 def _cells(entry: Entry) -> list[str]:
     if failures(entry):
-        return [entry["release"], entry["transformers"], *["failed"] * 7, f"`{entry['sources']}`"]
+        return [entry["release"], entry["transformers"], *["failed"] * 8, f"`{entry['sources']}`"]
     probe = entry["probe"]
     stock, patched = probe["stock"], probe["patched"]
     elsewhere = entry.get("elsewhere", {}).items()
@@ -150,6 +165,7 @@ def _cells(entry: Entry) -> list[str]:
         _rope(stock["rope"], patched["rope"]),
         _grids(stock["grids"], patched["grids"]),
         *(_count(found["faults"]) for found in (stock, patched)),
+        "; ".join(f"{KINDS[kind]}: {_outcomes(found)}" for kind, found in probe["videos"].items()),
         "; ".join([_served(entry["server"]), *(f"{p}: {_served(f)}" for p, f in elsewhere)]),
         f"`{entry['sources']}`",
     ]
@@ -176,6 +192,12 @@ def _grids(stock: int, patched: int) -> str:
 
 def _served(fault: str | None) -> str:
     return "-" if fault is None else "no" if fault else "yes"
+
+
+def _outcomes(by_name: dict[str, str]) -> str:
+    """``3 exact, 1 refused``; what is neither is counted as wrong."""
+    counts = Counter(o if o in _RIGHT else "WRONG" for o in by_name.values())
+    return ", ".join(f"{counts[word]} {word}" for word in (*_RIGHT, "WRONG") if counts[word])
 
 
 def _count(by_kind: dict[str, dict[str, str]]) -> str:

@@ -20,6 +20,7 @@ import pytest
 
 import deepeyes_patch
 from tests.lab import family, models, processors
+from tests.lab.installed import has_module
 from tests.sglang import rollouts
 from tests.sglang.rollouts import Request, attempt, picture, spans
 from tests.sglang.test_family import assert_same
@@ -70,7 +71,7 @@ FOLDERS: dict[str, family.Kind] = {
 PRESENT = [
     name
     for name in BUILDERS
-    if family.has_module(f"sglang.srt.multimodal.processors.{name}")
+    if has_module(f"sglang.srt.multimodal.processors.{name}")
     and (name != "paddleocr_vlm" or "paddleocr_vl" in family.served())
 ]
 KEEPING = ["1", "0"] if avoids_retokenizing() else [""]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.lab import family, processors
+from tests.lab.installed import has_module
 from tests.sglang import rollouts, test_processor, ways
 from tests.sglang.rollouts import assert_exact
 from tests.sglang.test_processor import PICTURES, REFUSALS, REQUESTS
@@ -57,9 +58,7 @@ def processor_class(kind: family.Kind) -> type:
 
 def test_every_model_of_the_line_is_there() -> None:
     assert {"qwen2_vl", "qwen3_vl_moe"} <= set(family.served())
-    known = all(
-        family.has_module(f"{package}.qwen3_5") for package in ("sglang.srt.models", "transformers.models")
-    )
+    known = all(has_module(f"{package}.qwen3_5") for package in ("sglang.srt.models", "transformers.models"))
     assert known == ("qwen3_5" in family.served())
     qwens = {model.__name__ for model in processors.processor_class().models}  # type: ignore[attr-defined]
     for kind in set(family.served()) - {"paddleocr_vl"}:

@@ -268,8 +268,7 @@ def test_uninstall_gives_stock_back(module: ModuleType) -> None:
 
 
 TRACE = """
-import torch.utils._triton
-torch.utils._triton.has_triton = lambda: True  # tracing launches nothing, and asks for a GPU
+from tests.lab import tracing  # first
 
 import torch
 import deepeyes_patch
@@ -283,22 +282,12 @@ deepeyes_patch.install(["mrope"])
 from sglang.srt.compilation.compile import install_torch_compiled
 from sglang.srt.model_executor.runner_backend_utils import tc_piecewise_cuda_graph
 
-class Traced(Exception):
-    pass
-
-def backend(graph, example_inputs):
-    def run(*args):
-        launches = [n for n in graph.graph.nodes if "triton_kernel_wrapper" in str(n.target)]
-        print("launches", len(launches), [str(n.kwargs["grid"]) for n in launches])
-        raise Traced
-    return run
-
-install_torch_compiled(model, backend_factory=backend, fullgraph=True)
+install_torch_compiled(model, backend_factory=tracing.backend("launches"), fullgraph=True)
 positions = qwen3_5.positions()
 try:
     with tc_piecewise_cuda_graph.enable_tc_piecewise_cuda_graph(), torch.no_grad():
         model(torch.zeros(positions.shape[1], dtype=torch.long), positions, qwen3_5.forward_batch())
-except Traced:
+except tracing.Traced:
     pass
 """
 

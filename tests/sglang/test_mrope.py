@@ -20,6 +20,7 @@ MODULE = "sglang.srt.layers.rotary_embedding"
 HEAD, THETA, CONTEXT = 128, 5e6, 4096
 SECTION = [24, 20, 20]
 INTERLEAVED = {"rope_type": "default", "mrope_section": SECTION, "mrope_interleaved": True}
+YARN = {**INTERLEAVED, "rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 2048}
 
 
 def transformers_axes(section: list[int]) -> list[int]:
@@ -174,14 +175,8 @@ def test_sections_that_do_not_fit_are_an_error(installed: Any) -> None:
 
 def test_lost_sections_are_refused(installed: Any) -> None:
     """YaRN with sections is a plain YaRN rope before 0.5.9."""
-    yarn = {
-        **INTERLEAVED,
-        "rope_type": "yarn",
-        "factor": 2.0,
-        "original_max_position_embeddings": 2048,
-    }
     try:
-        rope = build(installed, yarn)
+        rope = build(installed, YARN)
     except ValueError as refusal:
         assert "ignores mrope_section [24, 20, 20]" in str(refusal)  # noqa: PT017
     else:

@@ -39,6 +39,7 @@ def entry(release: str, **changes: Any) -> dict[str, Any]:
                 "grid_images": 20,
                 "rope": {"native": False, "error": 1e-6, "right": True, "yarn": "refused"},
             },
+            "videos": {kind: {"short": "exact", "drifted": "refused"} for kind in table.KINDS},
             "status": {"processor": "patched (QwenVLImageProcessor)", "mrope": "patched (MRotaryEmbedding)"},
         },
         "server": "",
@@ -69,6 +70,7 @@ def test_a_row() -> None:
         "7 differ, repaired",
         "2 of 4",
         "4 of 4",
+        "Qwen3-VL: 1 exact, 1 refused; Qwen2.5-VL: 1 exact, 1 refused",
         "yes",
         "`1a2b3c`",
     ]
@@ -81,7 +83,8 @@ def test_a_native_release_that_needs_no_repair_of_grids() -> None:
         "0.5.9", probe__stock__rope=rope, probe__patched__rope=rope, probe__stock__grids=0, server=None
     )
     cells = row([made], "0.5.9")
-    assert cells[3:9] == ["3 + `resize_image_async`", "yes", "right", "2 of 4", "4 of 4", "-"]
+    assert cells[3:8] == ["3 + `resize_image_async`", "yes", "right", "2 of 4", "4 of 4"]
+    assert cells[9] == "-"
     assert table.faults(made) == []
 
 
@@ -89,6 +92,11 @@ def test_a_native_release_that_needs_no_repair_of_grids() -> None:
     ("changes", "fault", "cell"),
     [
         ({"probe__patched__faults__qwen3_vl__short": "pool: ids"}, "Qwen3-VL, short: pool: ids", "3 of 4"),
+        (
+            {"probe__videos__qwen2_5_vl__short": "TimeoutError"},
+            "Qwen2.5-VL, video, short: TimeoutError",
+            "Qwen3-VL: 1 exact, 1 refused; Qwen2.5-VL: 1 refused, 1 WRONG",
+        ),
         ({"probe__patched__grids": 2}, "2 images with another grid", "7 differ, 2 STILL"),
         ({"probe__patched__rope__right": False}, "rope is off by", "NO; YaRN refused"),
         ({"probe__patched__rope__yarn": "lost"}, "loses its sections", "no, repaired; YaRN LOST"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +41,10 @@ def bounds() -> str:
         ([10**7], "10000000 at position 0"),
         ([2**70], "flat sequence of token ids"),
         ([1.5], "flat sequence of token ids"),
+        ([1, 2.0], "flat sequence of token ids"),
+        ([1, numpy.float64(2)], "flat sequence of token ids"),
+        ([1, Fraction(2)], "flat sequence of token ids"),
+        (numpy.array([1.0]), "flat sequence of token ids"),
         ([None], "flat sequence of token ids"),
         ([[1, 2]], "flat sequence of token ids"),
         (["1"], "flat sequence of token ids"),
@@ -50,7 +57,7 @@ def test_what_is_no_token_id(ids: list[int], message: str) -> None:
 
 
 def test_ids_are_plain_ints_whatever_they_came_as() -> None:
-    for ids in ((1, 2), [True, 2], range(1, 3)):
+    for ids in ([1, 2], (1, 2), range(1, 3), [numpy.int64(1), 2], [1, numpy.int32(2)], numpy.array([1, 2])):
         request = PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=0)
         assert request.ids == [1, 2]
         assert {type(token) for token in request.ids} == {int}
