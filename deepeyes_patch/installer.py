@@ -10,6 +10,7 @@ because somebody imported the top of ``sglang``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -20,8 +21,7 @@ from typing import Any
 
 import wrapt
 
-from deepeyes_patch import __version__, bootstrap, compat, settings, wrapping
-from deepeyes_patch.compat import Seam
+from deepeyes_patch import __version__, bootstrap, compat, counters, record, seams, settings, wrapping
 from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
 from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
 
@@ -106,6 +106,7 @@ def install(repairs: Iterable[str] | None = None) -> None:
         for repair in sorted(wanted):
             for module_name, hook in _HOOKS[repair]:
                 _when_imported(module_name, hook)
+        _publish()
 
 
 def uninstall() -> None:
@@ -128,6 +129,7 @@ def uninstall() -> None:
         _failures.clear()
         _outcomes.clear()
         _announced = ""
+        record.withdraw()
         os.environ.pop(SWITCH, None)
         os.environ.update(_environment)
         if settings.read(os.environ).repairs:
@@ -140,6 +142,12 @@ def status() -> dict[str, str]:
     if bootstrap.is_waiting():
         wanted |= settings.read(os.environ).repairs
     return {repair: _state(repair, wanted) for repair in REPAIRS}
+
+
+def _publish() -> None:
+    # Where a script has meanwhile set the switch to nonsense; a hook never raises, and others will.
+    with contextlib.suppress(SettingsError):
+        record.publish(__version__, status(), counters.NAMES)
 
 
 def _state(repair: str, wanted: frozenset[str]) -> str:
@@ -192,6 +200,7 @@ def _recorded(repair: str, patch: Callable[[ModuleType], str | None]) -> Callabl
             else:
                 if outcome is not None:
                     _outcomes[repair] = outcome
+            _publish()
 
     return hook
 
@@ -208,7 +217,7 @@ def _patch_processor(module: ModuleType) -> str:
 
 
 def _patch_factory(module: ModuleType) -> None:
-    compat.require(module, (Seam("get_mm_processor", ("hf_config",)),), "processor", SWITCH)
+    compat.require(module, seams.FACTORY, "processor", SWITCH)
     wrapping.wrap(module, "get_mm_processor", _get_mm_processor)
 
 
@@ -226,7 +235,7 @@ def _patch_workers(module: ModuleType) -> None:
 
 def _patch_rust_server(module: ModuleType) -> None:
     server = getattr(module, "RustServer", None)
-    compat.require(server, (Seam("launch", ("scheduler",), coroutine=False),), "processor", SWITCH)
+    compat.require(server, seams.RUST_SERVER, "processor", SWITCH)
     wrapping.wrap(server, "launch", _launch_rust_server)
 
 
@@ -305,6 +314,8 @@ def _construct(
 
     model_type = _qwen_vl_type(getattr(instance, "hf_config", None))
     processor.check_construction(instance, SWITCH, required=model_type is not None)
+    if getattr(getattr(instance, "server_args", None), "enable_metrics", False):
+        counters.export()
     _announce()
 
 

@@ -12,11 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from deepeyes_patch import compat, processor, wrapping
-from deepeyes_patch.compat import Seam
+from deepeyes_patch import compat, counters, processor, wrapping
+from deepeyes_patch.seams import INTAKE
 from deepeyes_patch.spans import VisionTokens
-
-SEAMS = (Seam("_tokenize_one_request", ("obj",), coroutine=True),)
 
 
 def apply(module: ModuleType, switch: str) -> None:
@@ -31,7 +29,7 @@ def apply(module: ModuleType, switch: str) -> None:
     if not isinstance(cls, type):
         problem = f"{module.__name__} defines no class TokenizerManager"
         raise compat.incompatible(processor.REPAIR, switch, [problem])
-    compat.require(cls, SEAMS, processor.REPAIR, switch)
+    compat.require(cls, INTAKE, processor.REPAIR, switch)
     wrapping.wrap(cls, "_tokenize_one_request", _tokenize_one_request)
 
 
@@ -41,7 +39,11 @@ async def _tokenize_one_request(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    return await _tokenize(wrapped, manager, *args, **kwargs)
+    try:
+        return await _tokenize(wrapped, manager, *args, **kwargs)
+    except ValueError as error:
+        counters.count_refusal(error)
+        raise
 
 
 async def _tokenize(wrapped: Callable[..., Awaitable[Any]], manager: Any, obj: Any) -> Any:

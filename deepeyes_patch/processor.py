@@ -40,42 +40,22 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
-from deepeyes_patch import compat, positions, sampling, videos, wrapping
+from deepeyes_patch import compat, counters, positions, sampling, videos, wrapping
 from deepeyes_patch.bystanders import BystanderRequest
-from deepeyes_patch.compat import Seam
 from deepeyes_patch.positions import Medium
 from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
+from deepeyes_patch.seams import MODULE_SEAMS, ROPE_SEAMS, processor_seams
 from deepeyes_patch.spans import VisionTokens
 from deepeyes_patch.videos import GridTHW
 from deepeyes_patch.wrapping import bind
 
 REPAIR = "processor"
 VIDEO_REPAIR = "video"
-
-SEAMS = (
-    Seam("__init__", ("hf_config", "server_args", "_processor"), coroutine=False),
-    Seam("process_mm_data_async", ("image_data", "input_text", "request_obj"), coroutine=True),
-    Seam("load_mm_data", ("prompt", "image_data", "multimodal_tokens")),
-    Seam("fast_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
-    Seam("legacy_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
-    Seam("process_and_combine_mm_data", ("base_output", "mm_tokens"), coroutine=False),
-    Seam("process_mm_data", ("input_text", "videos"), coroutine=False),
-    Seam("_process_and_collect_mm_items", ("input_text", "images"), coroutine=False),
-    Seam("get_mm_items_offset", ("input_ids", "mm_token_id"), coroutine=False),
-    Seam("build_input_ids", ("prompt", "img_grid_thw"), coroutine=False, optional=True),
-    Seam("get_mm_data", ("prompt", "embeddings"), coroutine=False, optional=True),
-)
-MODULE_SEAMS = (
-    Seam("preprocess_video", ("vr",), coroutine=True),
-    Seam("resize_image_async", ("image",), coroutine=True, optional=True),
-)
-ROPE_SEAMS = (Seam("get_rope_index", ("input_ids", "vision_start_token_id"), coroutine=False),)
 
 
 class _Scope:
@@ -152,9 +132,7 @@ def apply(module: ModuleType, switch: str) -> type:
         problem = f"{module.__name__} should define one processor class, and defines {names}"
         raise compat.incompatible(REPAIR, switch, [problem])
     (cls,) = classes
-    seams: tuple[Seam, ...] = SEAMS
-    if hasattr(cls, "compose_image_artifacts"):  # its ids are made by build_input_ids alone
-        seams = tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in seams)
+    seams = processor_seams(hasattr(cls, "compose_image_artifacts"))
     rope = getattr(module, "MRotaryEmbedding", None)
     compat.require(rope, ROPE_SEAMS, REPAIR, switch)
     in_module = compat.require(module, MODULE_SEAMS, REPAIR, switch)
@@ -267,6 +245,9 @@ async def _process_mm_data_async(
     running = _running.set(processor)
     try:
         return await _process(wrapped, processor, args, kwargs)
+    except ValueError as error:
+        counters.count_refusal(error)
+        raise
     finally:
         _running.reset(running)
 
@@ -280,7 +261,9 @@ async def _process(
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["input_text"]
     if prompt is None or isinstance(prompt, str) or vision_tokens(processor) is None:
-        return await wrapped(*args, **kwargs)
+        result = await wrapped(*args, **kwargs)
+        counters.count(counters.PASSED)
+        return result
     images = _checked_images(call.arguments["image_data"])
     request_obj = call.arguments["request_obj"]
     _refuse_media(audio=getattr(request_obj, "audio_data", None))
@@ -301,12 +284,21 @@ async def _process(
     finally:
         _scope.reset(token)
     _last_look(scope, result)
+    counters.count(counters.RESTORED)
     return result
 
 
 def _get_mm_data(
     wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    try:
+        return _get(wrapped, processor, args, kwargs)
+    except ValueError as error:
+        counters.count_refusal(error)
+        raise
+
+
+def _get(wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["prompt"]
     if isinstance(prompt, str) or vision_tokens(processor) is None:
@@ -328,6 +320,7 @@ def _get_mm_data(
     finally:
         _scope.reset(token)
     _last_look(scope, result, grids)
+    counters.count(counters.RESTORED)
     return result
 
 

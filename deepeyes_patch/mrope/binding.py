@@ -22,9 +22,10 @@ warning. Other models keep what upstream builds for them, class and compiled ``f
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -32,18 +33,14 @@ from typing import Any
 import torch
 
 from deepeyes_patch import compat, wrapping
-from deepeyes_patch.compat import Seam
 from deepeyes_patch.mrope import lanes
 from deepeyes_patch.mrope.rotation import gather_rows
+from deepeyes_patch.seams import GET_ROPE, PLAIN_ROPE, ROPE
 from deepeyes_patch.wrapping import bind
 
 REPAIR = "mrope"
 
 logger = logging.getLogger("deepeyes_patch")
-
-_GET_ROPE = (Seam("get_rope", ("head_size", "rotary_dim", "base", "rope_scaling"), coroutine=False),)
-_ROPE = (Seam("forward", ("positions", "query", "key"), coroutine=False),)
-_PLAIN_ROPE = (Seam("forward_native", ("positions", "query", "key"), coroutine=False),)
 
 # Set while a model is built that ``transformers`` always interleaves.
 _building_interleaved: ContextVar[bool] = ContextVar("deepeyes_patch_interleaved", default=False)
@@ -74,12 +71,12 @@ def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str:
     if not isinstance(cls, type):
         problem = f"{module.__name__} has no class MRotaryEmbedding"
         raise compat.incompatible(REPAIR, switch, [problem])
-    compat.require(module, _GET_ROPE, REPAIR, switch)
+    compat.require(module, GET_ROPE, REPAIR, switch)
     if "mrope_interleaved" in inspect.signature(cls).parameters:
         wrapping.wrap(module, "get_rope", _get_rope(None, announce))
         return "native"
-    compat.require(cls, _ROPE, REPAIR, switch)
-    compat.require(module.RotaryEmbedding, _PLAIN_ROPE, REPAIR, switch)
+    compat.require(cls, ROPE, REPAIR, switch)
+    compat.require(module.RotaryEmbedding, PLAIN_ROPE, REPAIR, switch)
     wrapping.wrap(module, "get_rope", _get_rope(interleaved_class(cls, module.RotaryEmbedding), announce))
     return f"patched ({cls.__name__})"
 
@@ -91,9 +88,16 @@ def apply_to_model(module: ModuleType) -> None:
 
 
 def _build(wrapped: Callable[..., None], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    with building():
+        wrapped(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """While one of the models is built that ``transformers`` always interleaves."""
     token = _building_interleaved.set(True)
     try:
-        wrapped(*args, **kwargs)
+        yield
     finally:
         _building_interleaved.reset(token)
 

@@ -33,21 +33,10 @@ from typing import Any, NamedTuple
 import torch
 
 from deepeyes_patch import compat, wrapping
-from deepeyes_patch.compat import Seam
 from deepeyes_patch.mrope import binding, lanes
 from deepeyes_patch.mrope.kernel import gather_rows_fused
+from deepeyes_patch.seams import GATED_ATTENTION, GATED_LAYER, GATED_MODEL, KERNEL, LAYER, MODEL
 from deepeyes_patch.wrapping import bind
-
-KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
-MODEL = "Qwen3_5ForCausalLM"
-LAYER = "Qwen3_5AttentionDecoderLayer"
-
-_MODULE = (
-    Seam("get_rope", ("head_size", "rotary_dim", "rope_scaling"), coroutine=False),
-    Seam(KERNEL, ("q_gate", "k", "q_weight", "k_weight", "cos_sin_cache", "positions"), coroutine=False),
-)
-_MODEL = (Seam("forward", ("self", "input_ids", "positions", "forward_batch"), coroutine=False),)
-_LAYER = (Seam("forward_prepare_cuda_fused", ("self", "positions", "hidden_states"), coroutine=False),)
 
 
 class GatheredRows(NamedTuple):
@@ -84,8 +73,8 @@ def apply(module: ModuleType, switch: str, announce: Callable[[], None]) -> str 
     kernel = getattr(module, KERNEL, None)
     if kernel is None or any("mrope" in name for name in inspect.signature(kernel).parameters):
         return None
-    compat.require(module, _MODULE, binding.REPAIR, switch)
-    for name, seams in ((MODEL, _MODEL), (LAYER, _LAYER)):
+    compat.require(module, GATED_ATTENTION, binding.REPAIR, switch)
+    for name, seams in ((MODEL, GATED_MODEL), (LAYER, GATED_LAYER)):
         cls = getattr(module, name, None)
         if not isinstance(cls, type):
             raise compat.incompatible(binding.REPAIR, switch, [f"{module.__name__} has no class {name}"])

@@ -22,6 +22,8 @@ from tests.interpreters import CHECKOUT, HOOKS_LIVE, ON, Interpreter
 MODULES = sorted(
     str(path.relative_to(CHECKOUT / "deepeyes_patch")) for path in (CHECKOUT / "deepeyes_patch").rglob("*.py")
 )
+# What people run, and no server does.
+COMMAND_LINE = ("__main__.py", "cli", "verification")
 
 
 @contextmanager
@@ -45,13 +47,22 @@ def damaged(installed: Interpreter) -> Interpreter:
     return Interpreter(installed.python, {**installed.environ, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith("__init__.py")])
+SERVING = [n for n in MODULES if not n.endswith("__init__.py") and n.partition("/")[0] not in COMMAND_LINE]
+
+
+@pytest.mark.parametrize("name", SERVING)
 def test_one_module_missing(damaged: Interpreter, name: str) -> None:
     with away(damaged.site_packages / "deepeyes_patch" / name):
         assert_quiet(damaged)
         assert_stopped(damaged, ON, "deepeyes", "pip install --force-reinstall deepeyes-patch")
         assert Path(name).stem in damaged.run("import sglang", environ=ON).err.splitlines()[-1]
         assert damaged.run(HOOKS_LIVE).printed() == "False"
+
+
+@pytest.mark.parametrize("name", COMMAND_LINE)
+def test_the_command_line_missing(damaged: Interpreter, name: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / name):
+        assert_live(damaged)
 
 
 def test_the_first_module_missing(damaged: Interpreter) -> None:

@@ -2,7 +2,7 @@
 
 ``ensure("qwen3_vl")`` gives a folder that every release of the lab loads. Weights are written by
 name and shape, not by some version's model class, so the same bytes serve all releases. The cache
-is keyed by the recipe, which is this module and `vocabularies`.
+is keyed by the recipe, which is this module, `vocabularies` and `deepeyes_patch.verification.tiny`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deepeyes_patch.verification import tiny
+from deepeyes_patch.verification.tiny import (
+    CHAT_TEMPLATE,
+    MERGE_SIZE,
+    PATCH_SIZE,
+    preprocessor_configs,
+    qwen3_vl_config,
+    text_config,
+    token_ids,
+    tokenizer_config,
+)
 from tests.lab import vocabularies
 from tests.lab.environments import COMPLETE, cache, locked
 from tests.lab.vocabularies import Vocabulary
@@ -30,26 +41,7 @@ KINDS: tuple[Kind, ...] = ("qwen3_vl", "qwen2_5_vl")
 TextKind = Literal["qwen3"]
 
 SEED = 20240229
-CONTEXT = 32768
 PEAKED = 1.6  # enlarges queries and keys, each
-
-# What the processors and the model must know of the vision tower. ``factor`` pixels of a side make
-# one token.
-PATCH_SIZE = {"qwen3_vl": 16, "qwen2_5_vl": 14}
-MERGE_SIZE = 2
-
-_CHAT_TEMPLATE = (
-    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\n' }}"
-    "{%- if message.content is string %}{{- message.content }}"
-    "{%- else %}{%- for part in message.content %}"
-    "{%- if part.type == 'image' or 'image' in part or 'image_url' in part %}"
-    "{{- '<|vision_start|><|image_pad|><|vision_end|>' }}"
-    "{%- elif part.type == 'video' or 'video' in part %}"
-    "{{- '<|vision_start|><|video_pad|><|vision_end|>' }}"
-    "{%- elif 'text' in part %}{{- part.text }}{%- endif %}{%- endfor %}{%- endif %}"
-    "{{- '<|im_end|>\n' }}{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
-)
 
 
 def ensure(kind: Kind | TextKind, vocabulary: Literal["tiny", "qwen"] = "tiny") -> Path:
@@ -85,12 +77,12 @@ def config(kind: Kind | TextKind, words: Vocabulary) -> dict[str, Any]:
     """``config.json``, in the spelling of the real repositories (rope_scaling, rope_theta)."""
     if kind == "qwen3":
         return _qwen3_config(words)
-    return _qwen3_vl_config(words) if kind == "qwen3_vl" else _qwen2_5_vl_config(words)
+    return qwen3_vl_config(words) if kind == "qwen3_vl" else _qwen2_5_vl_config(words)
 
 
 def recipe() -> str:
     """What the cached folders depend on, as a digest."""
-    sources = [Path(__file__), Path(vocabularies.__file__)]
+    sources = [Path(__file__), Path(vocabularies.__file__), Path(tiny.__file__)]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 
@@ -102,7 +94,7 @@ def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
     files = {
         "config.json": description,
         "tokenizer_config.json": tokenizer_config(words),
-        "chat_template.json": {"chat_template": _CHAT_TEMPLATE},
+        "chat_template.json": {"chat_template": CHAT_TEMPLATE},
         "generation_config.json": {
             "bos_token_id": words.id_of("<|endoftext|>"),
             "pad_token_id": words.id_of("<|endoftext|>"),
@@ -125,134 +117,11 @@ def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
     save_file(_weights(shapes), folder / "model.safetensors", {"format": "pt"})
 
 
-def tokenizer_config(words: Vocabulary) -> dict[str, Any]:
-    return {
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "added_tokens_decoder": {str(i): token for i, token in words.added_tokens().items()},
-        "additional_special_tokens": list(vocabularies.SPECIAL_TOKENS[1:]),
-        "bos_token": None,
-        "chat_template": _CHAT_TEMPLATE,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|im_end|>",
-        "errors": "replace",
-        "model_max_length": CONTEXT,
-        "pad_token": "<|endoftext|>",
-        "split_special_tokens": False,
-        "tokenizer_class": "Qwen2Tokenizer",
-        "unk_token": None,
-    }
-
-
-def preprocessor_configs(kind: Kind) -> dict[str, dict[str, Any]]:
-    """The real bounds and normalisation: sizes decide how many tokens an image has."""
-    patches = {"patch_size": PATCH_SIZE[kind], "temporal_patch_size": 2, "merge_size": MERGE_SIZE}
-    if kind == "qwen2_5_vl":
-        image = {
-            "min_pixels": 3136,
-            "max_pixels": 12845056,
-            **patches,
-            "image_mean": [0.48145466, 0.4578275, 0.40821073],
-            "image_std": [0.26862954, 0.26130258, 0.27577711],
-            "image_processor_type": "Qwen2VLImageProcessor",
-            "processor_class": "Qwen2_5_VLProcessor",
-        }
-        # As in the real repository, videos are read with the image's file.
-        return {"preprocessor_config.json": image}
-    shared = {
-        **patches,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-        "processor_class": "Qwen3VLProcessor",
-    }
-    return {
-        "preprocessor_config.json": {
-            "size": {"longest_edge": 16777216, "shortest_edge": 65536},
-            **shared,
-            "image_processor_type": "Qwen2VLImageProcessorFast",
-        },
-        "video_preprocessor_config.json": {
-            "size": {"longest_edge": 25165824, "shortest_edge": 4096},
-            **shared,
-            "video_processor_type": "Qwen3VLVideoProcessor",
-        },
-    }
-
-
-def _token_ids(words: Vocabulary) -> dict[str, int]:
-    return {
-        "image_token_id": words.id_of("<|image_pad|>"),
-        "video_token_id": words.id_of("<|video_pad|>"),
-        "vision_start_token_id": words.id_of("<|vision_start|>"),
-        "vision_end_token_id": words.id_of("<|vision_end|>"),
-    }
-
-
-def _text(words: Vocabulary) -> dict[str, Any]:
-    return {
-        "attention_dropout": 0.0,
-        "bos_token_id": words.id_of("<|endoftext|>"),
-        "eos_token_id": words.id_of("<|im_end|>"),
-        "hidden_act": "silu",
-        "initializer_range": 0.02,
-        "intermediate_size": 256,
-        "max_position_embeddings": CONTEXT,
-        "num_hidden_layers": 2,
-        "rms_norm_eps": 1e-06,
-        "use_cache": True,
-        "vocab_size": words.padded_size(),
-    }
-
-
-def _qwen3_vl_config(words: Vocabulary) -> dict[str, Any]:
-    text = {
-        **_text(words),
-        "attention_bias": False,
-        "dtype": "bfloat16",
-        "head_dim": 128,
-        "hidden_size": 128,
-        "model_type": "qwen3_vl_text",
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "rope_scaling": {
-            "mrope_interleaved": True,
-            "mrope_section": [24, 20, 20],
-            "rope_type": "default",
-        },
-        "rope_theta": 5000000,
-    }
-    vision = {
-        "deepstack_visual_indexes": [1, 2, 3],
-        "depth": 4,
-        "hidden_act": "gelu_pytorch_tanh",
-        "hidden_size": 64,
-        "in_channels": 3,
-        "initializer_range": 0.02,
-        "intermediate_size": 128,
-        "model_type": "qwen3_vl",
-        "num_heads": 4,
-        "num_position_embeddings": 2304,
-        "out_hidden_size": text["hidden_size"],
-        "patch_size": PATCH_SIZE["qwen3_vl"],
-        "spatial_merge_size": MERGE_SIZE,
-        "temporal_patch_size": 2,
-    }
-    return {
-        "architectures": ["Qwen3VLForConditionalGeneration"],
-        "model_type": "qwen3_vl",
-        **_token_ids(words),
-        "text_config": text,
-        "tie_word_embeddings": False,
-        "transformers_version": "4.57.0",
-        "vision_config": vision,
-    }
-
-
 def _qwen3_config(words: Vocabulary) -> dict[str, Any]:
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        **_text(words),
+        **text_config(words),
         "attention_bias": False,
         "head_dim": 128,
         "hidden_size": 128,
@@ -271,7 +140,7 @@ def _qwen3_config(words: Vocabulary) -> dict[str, Any]:
 
 def _qwen2_5_vl_config(words: Vocabulary) -> dict[str, Any]:
     text = {
-        **_text(words),
+        **text_config(words),
         "hidden_size": 256,  # two heads of 128: this family has no head_dim of its own
         "max_window_layers": 2,
         "num_attention_heads": 2,
@@ -300,7 +169,7 @@ def _qwen2_5_vl_config(words: Vocabulary) -> dict[str, Any]:
     return {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
         "model_type": "qwen2_5_vl",
-        **_token_ids(words),
+        **token_ids(words),
         "vision_token_id": words.id_of("<|vision_pad|>"),
         **text,
         "tie_word_embeddings": False,

@@ -1,65 +1,49 @@
 """A release's own Qwen-VL processor, run in this process: milliseconds a case.
 
-``build`` does what the tokenizer manager does at start-up, ``process`` what it does for a request.
-Results of all releases (a dict before 0.5.10, a typed object after) come back as one `Processed`.
+The lab's models and settings for `deepeyes_patch.verification.harness`, and a loop for callers without one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import inspect
-import itertools
 import os
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from deepeyes_patch.verification import harness
+from deepeyes_patch.verification.harness import (
+    MODULE,
+    REQUEST_SECONDS,
+    Processed,
+    answer_async,
+    hf_config,
+    normalise,
+    process_async,
+)
 from tests.lab import flags, models
 
-if TYPE_CHECKING:
-    import torch
+__all__ = [
+    "MODULE",
+    "REQUEST_SECONDS",
+    "Processed",
+    "answer_async",
+    "build",
+    "hf_config",
+    "normalise",
+    "process",
+    "process_async",
+    "processor_class",
+    "run",
+]
 
-MODULE = "sglang.srt.multimodal.processors.qwen_vl"
-REQUEST_SECONDS = 60  # some releases leave a failed request waiting forever
-
-_request_numbers = itertools.count()
 _loop: asyncio.AbstractEventLoop | None = None
-
-
-@dataclass(frozen=True)
-class Processed:
-    """What the processor hands to the scheduler for one request of T tokens.
-
-    ``offsets`` are inclusive (first, last) positions of all media, in order; ``grids`` int64
-    [media, 3] in patches, in the order of the items; ``mrope_positions`` int64 [3, T] in the order
-    t, h, w. ``padded_input_ids`` is None where the release leaves padding to the scheduler.
-    The positions are None where a derived class makes none.
-    ``raw`` is the release's own result.
-    """
-
-    input_ids: list[int]
-    mm_items: list[Any]
-    offsets: list[tuple[int, int]]
-    padded_input_ids: list[int] | None
-    mrope_positions: torch.Tensor | None
-    mrope_position_delta: int | None
-    grids: torch.Tensor | None
-    raw: Any
 
 
 def processor_class() -> type:
     """The class in the Qwen module that serves models; its name differs between releases."""
-    _prepare()
-    module = importlib.import_module(MODULE)
-    (found,) = (
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and value.__module__ == MODULE and getattr(value, "models", None)
-    )
-    return found
+    os.environ.update(flags.ENVIRONMENT)
+    return harness.processor_class()
 
 
 def build(
@@ -70,60 +54,10 @@ def build(
     ``cls`` and ``config``: others than the Qwen module's class and the folder's configuration. In releases
     with a process-wide configuration the last processor built decides it.
     """
-    processor = cls or processor_class()
-    manager = importlib.import_module("sglang.srt.managers.tokenizer_manager")
     folder = kind_or_folder
     if not isinstance(folder, Path):
         folder = models.ensure(folder)
-    args = manager.ServerArgs(model_path=str(folder), **flags.server_args(**server_args))
-    _publish(args)
-    return processor(config or hf_config(folder), args, _hf_processor(manager, args), "default")
-
-
-def hf_config(folder: Path) -> Any:
-    """The model's configuration as the installed release reads it."""
-    transformers = importlib.import_module("sglang.srt.utils.hf_transformers_utils")
-    return transformers.get_config(str(folder), trust_remote_code=False)
-
-
-async def process_async(
-    processor: Any,
-    prompt: str | Sequence[int],
-    images: Sequence[Any] | None = None,
-    videos: Sequence[Any] | None = None,
-    **request_fields: Any,
-) -> Processed:
-    """One request, as the tokenizer manager makes it. The caller's list is passed on as it is.
-
-    ``request_fields`` are further attributes of the request object, such as ``rid``.
-    """
-    return normalise(await answer_async(processor, prompt, images, videos, **request_fields))
-
-
-async def answer_async(
-    processor: Any,
-    prompt: str | Sequence[int],
-    images: Sequence[Any] | None = None,
-    videos: Sequence[Any] | None = None,
-    **request_fields: Any,
-) -> Any:
-    """What the release's own method returns."""
-    request = {
-        "rid": f"lab-{next(_request_numbers)}",
-        "image_data": images,
-        "video_data": videos,
-        "audio_data": None,
-        "mm_content_hashes": None,
-        **request_fields,
-    }
-    done = processor.process_mm_data_async(
-        image_data=images,
-        input_text=prompt,
-        request_obj=SimpleNamespace(**request),
-        max_req_input_len=models.CONTEXT,
-        audio_data=None,
-    )
-    return await asyncio.wait_for(done, REQUEST_SECONDS)
+    return harness.build(folder, flags.server_args(**server_args), cls or processor_class(), config)
 
 
 def process(
@@ -144,73 +78,3 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     if _loop is None:
         _loop = asyncio.new_event_loop()
     return _loop.run_until_complete(work)
-
-
-def normalise(result: Any) -> Processed:
-    """A release's own result as a `Processed`."""
-    import torch
-
-    def get(name: str) -> Any:
-        return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
-
-    items = list(get("mm_items"))
-    offsets = [(int(first), int(last)) for item in items for first, last in item.offsets]
-    grids = [grid for item in items if (grid := _grid(item)) is not None]
-    padded = get("padded_input_ids")
-    delta = get("mrope_position_delta")
-    return Processed(
-        input_ids=[int(token) for token in get("input_ids")],
-        mm_items=items,
-        offsets=sorted(offsets),
-        padded_input_ids=None if padded is None else [int(token) for token in padded],
-        mrope_positions=get("mrope_positions"),
-        mrope_position_delta=None if delta is None else int(torch.as_tensor(delta).flatten()[0]),
-        grids=torch.cat(grids) if grids else None,
-        raw=result,
-    )
-
-
-def _grid(item: Any) -> torch.Tensor | None:
-    import torch
-
-    for name in ("image_grid_thw", "video_grid_thw"):
-        found = item.model_specific_data.get(name)
-        if found is not None:
-            return torch.as_tensor(found).reshape(-1, 3)
-    return None
-
-
-def _prepare() -> None:
-    os.environ.update(flags.ENVIRONMENT)
-    # On 0.5.3 the processor module alone runs into a circular import that a server, which imports
-    # the layers first, never meets.
-    importlib.import_module("sglang.srt.layers.quantization")
-
-
-def _publish(args: Any) -> None:
-    """Make the arguments the process-wide ones, where a release has such a thing."""
-    for module, name, extra in (
-        ("sglang.srt.runtime_context", "publish", {"role": "tokenizer"}),
-        ("sglang.srt.server_args", "set_global_server_args_for_tokenizer", {}),
-        ("sglang.srt.server_args", "set_global_server_args_for_scheduler", {}),
-    ):
-        try:
-            function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            continue
-        function(args, **extra)
-        return
-
-
-def _hf_processor(manager: Any, args: Any) -> Any:
-    """The HF processor as this release's tokenizer manager loads it."""
-    for name in ("get_processor_wrapper", "_get_processor_wrapper"):
-        if wrapper := getattr(manager, name, None):
-            return wrapper(args) if inspect.signature(wrapper).parameters else wrapper()
-    return manager.get_processor(
-        args.tokenizer_path,
-        tokenizer_mode=args.tokenizer_mode,
-        trust_remote_code=args.trust_remote_code,
-        revision=args.revision,
-        use_fast=not args.disable_fast_image_processor,
-    )

@@ -56,14 +56,16 @@ def serve(
     log_path: Path | None = None,
     start_seconds: float = START_SECONDS,
     python: Path | None = None,
+    launcher: Sequence[str | Path] = (),
 ) -> Iterator[Server]:
     """A healthy server of the running environment's release, stopped at the end.
 
     ``env`` is added to this process's environment (None removes a variable); ``args`` are further
     command-line flags. The log goes to ``log_path`` or to a temporary file. ``python`` is another
-    environment's interpreter, with the same release.
+    environment's interpreter, with the same release. ``launcher`` goes before the command, and replaces
+    itself by it.
     """
-    with _started(model_dir, env, args, log_path, python) as server:
+    with _started(model_dir, env, args, log_path, python, launcher) as server:
         deadline = time.monotonic() + start_seconds
         while not _healthy(server.url):
             if server.process.poll() is not None:
@@ -117,6 +119,7 @@ def _started(
     args: Sequence[str],
     log_path: Path | None,
     python: Path | None = None,
+    launcher: Sequence[str | Path] = (),
 ) -> Iterator[Server]:
     port = _free_port()
     with contextlib.ExitStack() as stack:
@@ -124,6 +127,7 @@ def _started(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-server-"))
             log_path = Path(folder) / "server.log"
         command = [
+            *map(str, launcher),
             *(str(python or sys.executable), "-m", "sglang.launch_server", "--model-path", str(model_dir)),
             *("--host", "127.0.0.1", "--port", str(port)),
             *flags.as_flags(flags.server_args()),

@@ -52,13 +52,14 @@ def state(chosen: Sequence[str]) -> dict[str, Any]:
 
 def seams(cls: type) -> dict[str, dict[str, Any]]:
     """The seams of the processor repair that are there or should be, and what is wrong with each."""
-    from deepeyes_patch import compat, processor
+    from deepeyes_patch import compat
+    from deepeyes_patch.seams import MODULE_SEAMS, ROPE_SEAMS, SEAMS
 
     module = sys.modules[cls.__module__]
     findings = [
-        *compat.examine(cls, processor.SEAMS),
-        *compat.examine(module, processor.MODULE_SEAMS),
-        *compat.examine(module.MRotaryEmbedding, processor.ROPE_SEAMS),
+        *compat.examine(cls, SEAMS),
+        *compat.examine(module, MODULE_SEAMS),
+        *compat.examine(module.MRotaryEmbedding, ROPE_SEAMS),
     ]
     return {
         f.seam.name: {"optional": f.seam.optional, "problem": f.problem}

@@ -1,0 +1,206 @@
+"""What is installed in this environment, as far as files and metadata tell: nothing of it is imported."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.machinery
+import importlib.util
+import re
+import site
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+# SHA-256 of the start-up files that belong to this version.
+SHIPPED = {
+    "deepeyes_patch.pth": "99928fd9b1745c4bfc744a1094519230fe7f7402eeb8fdf5ac4f9d572cce2d5d",
+    "deepeyes_patch.start": "1204d708f1637ffa5189958ced914f61bf00b25d17a79fe63d3438528e65433a",
+}
+
+# The files of SGLang's whose functions we wrap, relative to site-packages.
+WRAPPED_FILES = (
+    "sglang/srt/multimodal/processors/qwen_vl.py",
+    "sglang/srt/multimodal/processors/base_processor.py",
+    "sglang/srt/managers/multimodal_processor.py",
+    "sglang/srt/managers/tokenizer_manager.py",
+    "sglang/srt/layers/rotary_embedding.py",
+    "sglang/srt/layers/rotary_embedding/mrope.py",
+    "sglang/srt/layers/rotary_embedding/factory.py",
+    "sglang/srt/models/qwen3_vl.py",
+    "sglang/srt/models/qwen3_vl_moe.py",
+    "sglang/srt/models/qwen3_5.py",
+)
+
+
+@dataclass(frozen=True)
+class StartFile:
+    """A start-up file in a site directory; ``intact``: it is the one that we shipped."""
+
+    path: Path
+    kind: str
+    intact: bool
+
+
+@dataclass(frozen=True)
+class Package:
+    """An importable package: where it lies, and the distribution and version that brought it."""
+
+    version: str | None = None
+    distribution: str | None = None
+    path: str | None = None
+
+
+def site_directories() -> list[Path]:
+    """The folders in which this Python reads ``.pth`` files."""
+    folders = [*site.getsitepackages()]
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return list(dict.fromkeys(Path(folder) for folder in folders))
+
+
+def start_files() -> list[StartFile]:
+    """Every start-up file of ours in a site directory."""
+    return [
+        StartFile(folder / name, name.rpartition(".")[2], _sha256(folder / name) == shipped)
+        for folder in site_directories()
+        for name, shipped in SHIPPED.items()
+        if (folder / name).is_file()
+    ]
+
+
+def copies() -> list[Path]:
+    """Every folder on the path that holds a ``deepeyes_patch`` package; Python uses the first."""
+    found: dict[Path, Path] = {}
+    for entry in sys.path:
+        package = Path(entry or ".") / "deepeyes_patch"
+        if (package / "__init__.py").is_file():
+            found.setdefault(package.resolve(), package.parent.resolve())
+    return list(found.values())
+
+
+def damaged_files() -> list[str]:
+    """Files of ours that pip installed and that are gone or differ now, relative to site-packages."""
+    try:
+        own = metadata.distribution("deepeyes-patch")
+    except metadata.PackageNotFoundError:  # a checkout on the path
+        return []
+    return [
+        name
+        for name, digest in _recorded(own)
+        if name.startswith("deepeyes_patch/") and _record_hash(Path(str(own.locate_file(name)))) != digest
+    ]
+
+
+def package(name: str) -> Package:
+    """What is installed under an import name, without importing it."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except Exception:  # a finder that refuses, as our own does where the package is damaged
+        spec = importlib.machinery.PathFinder.find_spec(name)
+    if spec is None:
+        return Package()
+    folders = list(spec.submodule_search_locations or [])
+    folder = Path(folders[0]) if folders else None
+    found = _distribution(name, folder)
+    return Package(
+        version=found.version if found else _version_in(folder),
+        distribution=found.metadata["Name"] if found else None,
+        path=str(folder) if folder else spec.origin,
+    )
+
+
+def _distribution(name: str, folder: Path | None) -> metadata.Distribution | None:
+    try:
+        found = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return _renamed(name, folder)
+    if folder is None or _belongs(found, name, folder) or _is_editable(found):
+        return found
+    return _renamed(name, folder)  # what lies first on the path is not what pip installed under that name
+
+
+def _belongs(found: metadata.Distribution, name: str, folder: Path) -> bool:
+    return Path(str(found.locate_file(name))).resolve() == folder.resolve()
+
+
+def _is_editable(found: metadata.Distribution) -> bool:
+    return '"editable": true' in (found.read_text("direct_url.json") or "")
+
+
+def _renamed(name: str, folder: Path | None) -> metadata.Distribution | None:
+    """A rebuild under another name, such as sglang-kt, which lies beside its metadata."""
+    if folder is None:
+        return None
+    for info in sorted(folder.parent.glob("*.dist-info")):
+        if re.match(rf"{name}[-_.]", info.name, re.IGNORECASE):
+            found = metadata.PathDistribution(info)
+            if any(record == f"{name}/__init__.py" for record, _ in _recorded(found)):
+                return found
+    return None
+
+
+def _version_in(folder: Path | None) -> str | None:
+    """Of a source tree: what its ``version.py`` or ``_version.py`` says."""
+    for file in ("version.py", "_version.py"):
+        if folder is not None and (folder / file).is_file():
+            text = (folder / file).read_text(errors="replace")
+            if match := re.search(r"^_*version_* *(?:: *str *)?= *['\"]([^'\"]+)", text, re.MULTILINE):
+                return match[1]
+    return None
+
+
+def overlaid(sglang: Package) -> list[str] | None:
+    """Files of SGLang's that we wrap and that differ from those of its wheel.
+
+    ``None`` where that cannot be told: a source tree, or no SGLang.
+    """
+    if sglang.path is None:
+        return None
+    found = _distribution("sglang", Path(sglang.path))
+    if found is None or not _belongs(found, "sglang", Path(sglang.path)):
+        return None
+    recorded = dict(_recorded(found, WRAPPED_FILES))
+    if not recorded:
+        return None
+    places = {name: Path(str(found.locate_file(name))) for name in recorded}
+    return [name for name, digest in recorded.items() if _record_hash(places[name]) != digest]
+
+
+def _recorded(found: metadata.Distribution, only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """(file, hash) out of RECORD, where it has a SHA-256."""
+    for line in (found.read_text("RECORD") or "").splitlines():
+        # A name with a comma is quoted, and none of those that we look for has one.
+        name, _, rest = line.partition(",")
+        if rest.startswith("sha256=") and (not only or name in only):
+            yield name, rest[len("sha256=") :].partition(",")[0]
+
+
+def _record_hash(path: Path) -> str | None:
+    content = _content(path)
+    if content is None:
+        return None
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _sha256(path: Path) -> str | None:
+    content = _content(path)
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def cuda_device() -> str | None:
+    """The first NVIDIA device, as the kernel driver names it; torch is asked with ``--deep`` only."""
+    for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in information.read_text(errors="replace").splitlines():
+            if line.startswith("Model:"):
+                return line.partition(":")[2].strip()
+    return "NVIDIA device (driver loaded)" if Path("/proc/driver/nvidia/version").exists() else None

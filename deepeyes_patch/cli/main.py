@@ -1,0 +1,50 @@
+"""The parser of all commands, and what an error looks like."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from deepeyes_patch import __version__
+from deepeyes_patch.cli import doctor, run, status, terminal, verify
+
+OK, WRONG, USAGE, UNANSWERED = 0, 1, 2, 3
+
+_EPILOG = """\
+examples:
+  deepeyes-patch doctor
+  deepeyes-patch run -- python -m sglang.launch_server --model-path DIR
+  deepeyes-patch status 4242
+  deepeyes-patch verify --model DIR
+
+exit codes: 0 all is well; 1 something is wrong; 2 wrong usage; 3 cannot be
+answered here. Details: docs/en/cli.md, docs/zh/cli.md
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="deepeyes-patch",
+        description="Run-time repairs for Qwen-VL serving in SGLang.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"deepeyes-patch {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (doctor, verify, run, status):
+        module.add(commands)
+    parsed = parser.parse_args(arguments)
+    try:
+        code: int = parsed.execute(parsed)
+    except terminal.CommandError as error:
+        print(f"deepeyes-patch {parsed.command}: {error}", file=sys.stderr)
+        return error.code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return OK
+    except KeyboardInterrupt:
+        return 130
+    return code

@@ -1,0 +1,101 @@
+"""Ask child interpreters whether our start-up file reaches them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+SECONDS = 20  # bound on one child
+
+LIVE, OFF, BROKEN, FAILED = "live", "off", "broken", "failed"
+
+# Printed by a child: whether our finder waits there, and which package it would use.
+_LOOK = """
+import sys
+names = [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("deepeyes_patch")]
+if "SGLangFinder" in names:
+    print("live")
+elif "_BrokenInstallation" in names:
+    print("broken")
+else:
+    print("off")
+"""
+
+# A spawned child, which inherits this one's flags, looks for itself.
+_SPAWN = f"""
+if __name__ == "__main__":
+    import multiprocessing
+    child = multiprocessing.get_context("spawn").Process(target=exec, args=({_LOOK!r},))
+    child.start()
+    child.join()
+"""
+
+_FIND = """
+import importlib.machinery
+print("found" if importlib.machinery.PathFinder.find_spec("deepeyes_patch") else "missing")
+"""
+
+
+def environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """This process's variables with the switch on, whatever it says here, and ``changes``."""
+    return {**os.environ, "DEEPEYES_PATCH": "1", **changes}
+
+
+def start_children() -> dict[str, subprocess.Popen[str] | None]:
+    """A fresh interpreter, one with a spawned child, and one with each flag; for `answers`."""
+    questions: dict[str, list[str]] = {
+        "fresh": ["-c", _LOOK],
+        "spawn": ["-c", _SPAWN],
+        "-I": ["-I", "-c", _LOOK],
+        "-E": ["-E", "-c", _LOOK],
+        "-S": ["-S", "-c", _LOOK],
+    }
+    return {name: _start([sys.executable, *question], {}) for name, question in questions.items()}
+
+
+def answers(started: Mapping[str, subprocess.Popen[str] | None]) -> dict[str, str]:
+    """Whether the hooks are live in each."""
+    return {name: _answer(child) for name, child in started.items()}
+
+
+def look(python: str, flags: Sequence[str], changes: Mapping[str, str]) -> str:
+    """Whether the hooks are live in that Python with those flags and variables."""
+    return _answer(_start([python, *flags, "-c", _LOOK], changes))
+
+
+def has_package(python: str, flags: Sequence[str], changes: Mapping[str, str]) -> bool:
+    """Whether that Python can import ``deepeyes_patch``."""
+    return _said(_start([python, *flags, "-c", _FIND], changes)) == "found"
+
+
+def _start(command: Sequence[str], changes: Mapping[str, str]) -> subprocess.Popen[str] | None:
+    try:
+        return subprocess.Popen(
+            command,
+            env=environment(changes),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    except OSError:
+        return None
+
+
+def _said(child: subprocess.Popen[str] | None) -> str:
+    if child is None:
+        return ""
+    try:
+        output, _ = child.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        return ""
+    return output.strip()
+
+
+def _answer(child: subprocess.Popen[str] | None) -> str:
+    said = _said(child)
+    return said if said in (LIVE, OFF, BROKEN) else FAILED

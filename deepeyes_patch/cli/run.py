@@ -1,0 +1,200 @@
+"""``deepeyes-patch run``: start a command with the repairs on.
+
+Python reads our ``.pth`` file where the package is installed in a site directory. Where it does not, a folder
+of ours with a ``sitecustomize.py`` goes to the front of ``PYTHONPATH``, as ddtrace-run and
+opentelemetry-instrument do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deepeyes_patch import OFF_VALUES, settings
+from deepeyes_patch.cli import probe, terminal
+from deepeyes_patch.errors import SettingsError
+from deepeyes_patch.settings import SWITCH
+
+FOLDER = Path(__file__).resolve().parent / "path"
+
+_EXAMPLES = """
+deepeyes-patch run -- python -m sglang.launch_server --model-path DIR
+deepeyes-patch run --only processor -- sglang serve --model-path DIR
+"""
+
+_PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?$")
+_SITE_FLAGS = "ISEs"  # those that decide which start-up files are read
+
+
+def add(commands: Any) -> None:
+    parser = terminal.add_command(commands, "run", "start a command with the repairs on", _EXAMPLES)
+    parser.usage = "deepeyes-patch run [-h] [--only REPAIRS] -- CMD ..."
+    parser.add_argument(
+        "--only",
+        metavar="REPAIRS",
+        help=f"a comma list of {', '.join(settings.REPAIRS)} (default: what the environment switches on, "
+        f"else {' and '.join(sorted(settings.DEFAULT, reverse=True))})",
+    )
+    parser.add_argument("cmd", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="what to start")
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    command = arguments.cmd[1:] if arguments.cmd[:1] == ["--"] else arguments.cmd
+    if not command:
+        raise terminal.CommandError(
+            "no command to start. Write it after --, as in: deepeyes-patch run -- python -m "
+            "sglang.launch_server --model-path DIR",
+            2,
+        )
+    program = shutil.which(command[0])
+    if program is None:
+        raise terminal.CommandError(f"{command[0]} was not found, or is no executable file.", 127)
+    variables = {SWITCH: switch_value(arguments.only, os.environ)}
+    variables.update(_road(program, command))
+    os.environ.update(variables)
+    sys.stdout.flush()
+    try:
+        os.execv(program, command)
+    except OSError as error:
+        raise terminal.CommandError(f"{program} cannot be executed: {error.strerror}.", 126) from error
+
+
+def switch_value(only: str | None, environ: Mapping[str, str]) -> str:
+    """What the switch is set to.
+
+    Raises
+    ------
+    CommandError
+        ``only``, or what the environment holds, is not understood.
+    """
+    try:
+        if only is not None:
+            if only.strip().lower() in (*OFF_VALUES, "1", "true", "on", "all"):
+                raise SettingsError(
+                    f"--only takes a comma list of {', '.join(settings.REPAIRS)}, not {only!r}"
+                )
+            settings.read({SWITCH: only})
+            return only
+        selected = settings.read(environ)
+    except SettingsError as error:
+        raise terminal.CommandError(str(error), 2) from error
+    return ",".join(sorted(selected.repairs)) if selected.repairs else "1"
+
+
+def _road(program: str, command: Sequence[str]) -> dict[str, str]:
+    """The variables that bring the hooks into the Python that ``command`` starts, beside the switch."""
+    found = interpreter_of(program, command[1:])
+    through_folder = {"PYTHONPATH": _joined(os.environ.get("PYTHONPATH", ""))}
+    if found is None:
+        live = probe.look(sys.executable, [], {}) == probe.LIVE
+        print(
+            f"deepeyes-patch run: which Python {command[0]} starts cannot be seen from here; "
+            f"`deepeyes-patch status PID` shows what is live.",
+            file=sys.stderr,
+        )
+        return {} if live else through_folder
+    python, flags = found
+    state = probe.look(python, flags, {})
+    if state == probe.LIVE:
+        return {}
+    asked = " ".join([python, *flags])
+    if state == probe.FAILED:
+        raise terminal.CommandError(f"{asked} does not run. Nothing was started.", 126)
+    if state == probe.BROKEN:
+        raise terminal.CommandError(
+            f"the installation of deepeyes-patch in {python} is damaged. Nothing was started. Run: {python} "
+            f"-m pip install --force-reinstall deepeyes-patch",
+            1,
+        )
+    if probe.look(python, flags, through_folder) == probe.LIVE and probe.has_package(
+        python, flags, through_folder
+    ):
+        return through_folder
+    if not probe.has_package(python, flags, {}):
+        raise terminal.CommandError(
+            f"{asked} has no deepeyes_patch. Nothing was started. Run: {python} -m pip install "
+            f"deepeyes-patch",
+            1,
+        )
+    raise terminal.CommandError(
+        f"with {' '.join(flags) or 'this installation'}, {python} reads neither our .pth file nor "
+        f"PYTHONPATH, so SGLang would run unrepaired. Nothing was started. Leave the flag out, or install "
+        f"deepeyes-patch into that Python's site-packages (which -I and -E do read, and -S does not).",
+        1,
+    )
+
+
+def _joined(existing: str) -> str:
+    # An empty part of PYTHONPATH would mean the working folder.
+    return os.pathsep.join([str(FOLDER), *([existing] if existing else [])])
+
+
+def interpreter_of(program: str, arguments: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The Python that a command runs, and those of its flags that decide which start-up files are read.
+
+    ``None`` where that cannot be told: a compiled program, or a script of another language.
+    """
+    if _PYTHON.match(Path(program).name):
+        return program, site_flags(arguments)
+    try:
+        with open(program, "rb") as script:
+            line = script.readline(1000).decode(errors="replace")
+    except OSError:
+        return None
+    if not line.startswith("#!"):
+        return None
+    words = shlex.split(line[2:].strip())
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S" and "=" not in word]
+        words[:1] = [found for word in words[:1] if (found := shutil.which(word))]
+    if not words or not _PYTHON.match(Path(words[0]).name):
+        return _behind_shell(program, words)
+    return words[0], site_flags(words[1:])
+
+
+def _behind_shell(program: str, words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """pip writes such scripts where the path to Python is too long for a first line."""
+    if not words or Path(words[0]).name != "sh":
+        return None
+    with open(program, encoding="utf-8", errors="replace") as script:
+        head = [script.readline() for _ in range(2)]
+    if match := re.match(r"'''exec' \"?([^\"\n]+?)\"? \"\$0\"", head[1]):
+        return match[1], []
+    return None
+
+
+def site_flags(arguments: Sequence[str]) -> list[str]:
+    """Those of Python's own options in front of a script, ``-m`` or ``-c`` that decide about ``site``.
+
+    >>> site_flags(["-u", "-Es", "-X", "dev", "script.py", "-S"])
+    ['-E', '-s']
+    >>> site_flags(["-Im", "sglang.launch_server", "-S"])
+    ['-I']
+    """
+    flags: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        if word.startswith("--"):  # --check-hash-based-pycs takes a value
+            if "=" not in word and word != "--help" and word != "--version":
+                next(words, None)
+            continue
+        for place, letter in enumerate(word[1:], 1):
+            if letter in "mc":
+                return flags
+            if letter in "WX":
+                if place == len(word) - 1:  # its value is the next word
+                    next(words, None)
+                break
+            if letter in _SITE_FLAGS:
+                flags.append(f"-{letter}")
+    return flags

@@ -1,0 +1,171 @@
+"""Look for functions in a package's source, without importing it.
+
+Only what is needed to find SGLang's seams: definitions and imports of a module (also below ``if`` and
+``try``), and methods of a class or of those that it derives from.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepeyes_patch.compat import Finding, Seam
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """A parsed module; ``is_package`` decides what its relative imports mean."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    is_package: bool
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A class or function, and the module that it stands in."""
+
+    module: Module
+    node: ast.ClassDef | Function
+
+
+class Sources:
+    """The modules of one package, parsed on demand.
+
+    Parameters
+    ----------
+    folder:
+        The package's own folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: dict[str, Module | None] = {}
+
+    def module(self, name: str) -> Module | None:
+        """A module by its dotted name; ``None`` if it is not there or cannot be parsed."""
+        if name not in self._modules:
+            self._modules[name] = self._parse(name)
+        return self._modules[name]
+
+    def _parse(self, name: str) -> Module | None:
+        package, *parts = name.split(".")
+        if package != self._folder.name:
+            return None
+        place = self._folder.joinpath(*parts)
+        for path, is_package in ((place / "__init__.py", True), (place.with_suffix(".py"), False)):
+            try:
+                return Module(name, path, ast.parse(path.read_bytes()), is_package)
+            except (OSError, SyntaxError, ValueError):
+                continue
+        return None
+
+    def find(self, module: Module | None, name: str) -> Definition | None:
+        """What ``name`` stands for in a module, whichever module it is defined in."""
+        return self._find(module, name, set())
+
+    def _find(self, module: Module | None, name: str, seen: set[tuple[str, str]]) -> Definition | None:
+        if module is None or (module.name, name) in seen:
+            return None
+        seen.add((module.name, name))
+        for statement in _statements(module.tree.body):
+            found = None
+            if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                if statement.name == name:
+                    return Definition(module, statement)
+            elif isinstance(statement, ast.ImportFrom):
+                found = self._find_imported(module, statement, name, seen)
+            elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name):
+                targets = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+                if name in targets:
+                    found = self._find(module, statement.value.id, seen)
+            if found is not None:
+                return found
+        return None
+
+    def _find_imported(
+        self, module: Module, statement: ast.ImportFrom, name: str, seen: set[tuple[str, str]]
+    ) -> Definition | None:
+        for alias in statement.names:
+            if alias.name == "*" or (alias.asname or alias.name) == name:
+                source = self.module(_origin(module, statement))
+                found = self._find(source, name if alias.name == "*" else alias.name, seen)
+                if found is not None:
+                    return found
+        return None
+
+    def classes(self, module: Module) -> list[Definition]:
+        """The classes that a module defines."""
+        nodes = _statements(module.tree.body)
+        return [Definition(module, node) for node in nodes if isinstance(node, ast.ClassDef)]
+
+    def member(self, owner: Definition, name: str) -> Definition | None:
+        """A method of a class, its own or an inherited one as far as this package defines it."""
+        if not isinstance(owner.node, ast.ClassDef):
+            return None
+        for statement in _statements(owner.node.body):
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
+                return Definition(owner.module, statement)
+        for base in owner.node.bases:
+            found = self.find(owner.module, base.id) if isinstance(base, ast.Name) else None
+            inherited = self.member(found, name) if found is not None else None
+            if inherited is not None:
+                return inherited
+        return None
+
+    def examine(self, owner: Definition | Module | None, seams: Iterable[Seam]) -> list[Finding]:
+        """As `deepeyes_patch.compat.examine`, with what stands in the source."""
+        return [self._examine(owner, seam) for seam in seams]
+
+    def _examine(self, owner: Definition | Module | None, seam: Seam) -> Finding:
+        look = self.find(owner, seam.name) if isinstance(owner, Module) else None
+        if isinstance(owner, Definition):
+            look = self.member(owner, seam.name)
+        if look is None:
+            return Finding(seam, "nothing", None if seam.optional else "missing", present=False)
+        if isinstance(look.node, ast.ClassDef):
+            return Finding(seam, f"class {look.node.name}", "not a function", present=True)
+        names = parameters(look.node)
+        found = f"{look.module.name}.{look.node.name}({', '.join(names)})"
+        problem = None
+        absent = [name for name in seam.parameters if name not in names]
+        if "abstractmethod" in {ast.unparse(d).rpartition(".")[2] for d in look.node.decorator_list}:
+            problem = "abstract, and nothing implements it"
+        elif absent:
+            problem = f"it takes no {' and no '.join(absent)}"
+        elif seam.coroutine is not None and isinstance(look.node, ast.AsyncFunctionDef) != seam.coroutine:
+            problem = "it must be async" if seam.coroutine else "it must not be async"
+        return Finding(seam, found, problem, present=True)
+
+
+def parameters(function: Function) -> list[str]:
+    """The names of a function's parameters, in order."""
+    given = function.args
+    extra = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
+    return [a.arg for a in [*given.posonlyargs, *given.args, *given.kwonlyargs, *extra]]
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a block, and of the blocks that run with it."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            yield from _statements(statement.body)
+            yield from _statements(getattr(statement, "orelse", []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _statements(handler.body)
+
+
+def _origin(module: Module, statement: ast.ImportFrom) -> str:
+    """The full name of the module that an import names."""
+    if not statement.level:
+        return statement.module or ""
+    parts = module.name.split(".")
+    up = statement.level - 1 if module.is_package else statement.level
+    parts = parts[: len(parts) - up]
+    return ".".join([*parts, *([statement.module] if statement.module else [])])

@@ -1,0 +1,157 @@
+"""``deepeyes-patch status``: what is patched in running processes, and what they have served."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from deepeyes_patch import counters
+from deepeyes_patch.cli import processes, terminal
+from deepeyes_patch.cli.processes import Process
+
+_EXAMPLES = """
+deepeyes-patch status          every process of yours that has it live
+deepeyes-patch status 4242     a server and its descendants, live or not
+deepeyes-patch status --json 4242
+"""
+
+
+def add(commands: Any) -> None:
+    parser = terminal.add_command(
+        commands, "status", "show what is patched in running processes, and what they have served", _EXAMPLES
+    )
+    parser.add_argument(
+        "pid", nargs="?", type=int, help="a process; its descendants are shown too (default: all of yours)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(execute=execute)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    if not processes.available():
+        raise terminal.CommandError(
+            "there is no /proc here to find processes in. Call deepeyes_patch.status() in the process "
+            "itself, or look for its line in SGLang's log.",
+            3,
+        )
+    found = _all() if arguments.pid is None else _below(arguments.pid)
+    live = [process for process in found if process.record is not None]
+    failed = [process for process in live if _failures(process)]
+    ok = bool(live) and not failed
+    if arguments.json:
+        terminal.print_json("status", ok, processes=[_as_json(process) for process in found])
+    else:
+        _print(found, arguments.pid)
+    return 0 if ok else 1
+
+
+def _all() -> list[Process]:
+    found = []
+    for pid, parent in sorted(processes.running().items()):
+        try:
+            process = processes.look_at(pid, parent)
+        except processes.Unreadable:
+            continue
+        if process.record is not None:
+            found.append(process)
+    return found
+
+
+def _below(pid: int) -> list[Process]:
+    parents = processes.running()
+    if pid not in parents:
+        raise terminal.CommandError(
+            f"no process {pid} is running here. `deepeyes-patch status` lists those that have it live; for "
+            f"one inside a container, ask there.",
+            3,
+        )
+    found = []
+    for member in processes.family(pid, parents):
+        try:
+            found.append(processes.look_at(member, parents[member]))
+        except processes.Unreadable as error:
+            if member == pid:
+                raise terminal.CommandError(
+                    f"process {pid} may not be looked at ({error}). Ask as the user that it runs as, or as "
+                    f"root.",
+                    3,
+                ) from error
+    return found
+
+
+def _failures(process: Process) -> dict[str, str]:
+    repairs = (process.record or {}).get("repairs", {})
+    return {name: state for name, state in repairs.items() if state.startswith("failed")}
+
+
+def _tally(process: Process) -> tuple[int, int, dict[str, int]]:
+    counts = (process.record or {}).get("counts", {})
+    refused = {
+        name.partition(":")[2]: count
+        for name, count in counts.items()
+        if count and name.startswith(f"{counters.REFUSED}:")
+    }
+    return counts.get(counters.RESTORED, 0), counts.get(counters.PASSED, 0), refused
+
+
+def _as_json(process: Process) -> dict[str, Any]:
+    restored, passed, refused = _tally(process)
+    kept = process.record or {}
+    return {
+        "pid": process.pid,
+        "parent": process.parent,
+        "name": process.name,
+        "live": process.record is not None,
+        "version": kept.get("version"),
+        "sglang": kept.get("sglang"),
+        "repairs": kept.get("repairs", {}),
+        "restored": restored,
+        "passed": passed,
+        "refused": refused,
+    }
+
+
+def _print(found: list[Process], asked: int | None) -> None:
+    live = [process for process in found if process.record is not None]
+    if not live:
+        where = "in any process that you may look at" if asked is None else f"in {asked} or its descendants"
+        print(terminal.wrapped(f"deepeyes-patch is not live {where}."))
+        print(terminal.wrapped("What to do: `deepeyes-patch doctor` says whether the installation and the "))
+        print(terminal.wrapped("switch are right. A process that has not imported sglang yet has no record."))
+        return
+    rows = [["PID", "RESTORED", "PASSED", "REFUSED", "PROCESS"]]
+    for process in found:
+        restored, passed, refused = _tally(process)
+        counts = [str(restored), str(passed), str(sum(refused.values()))]
+        rows.append([str(process.pid), *(counts if process.record else ["-"] * 3), process.name])
+    room = terminal.WIDTH - 2
+    lines = terminal.table(rows, right={0, 1, 2, 3})
+    print(terminal.colour(lines[0], "bold"))
+    for process, line in zip(found, lines[1:], strict=True):
+        print(line if len(line) <= room else f"{line[: room - 3]}...")
+        if process.record is None:
+            print("         not live")
+            continue
+        kept = process.record
+        print(f"         {_states(process)}")
+        for name, state in _failures(process).items():
+            print(terminal.colour(terminal.wrapped(f"{name}: {state}", " " * 9), "red"))
+        if refused := _tally(process)[2]:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
+            print(terminal.wrapped(f"refused: {reasons}", " " * 9))
+        if kept["version"] != _installed_version():
+            print(f"         runs deepeyes-patch {kept['version']}")
+    versions = sorted({f"SGLang {process.record['sglang']}" for process in live if process.record})
+    print(f"\n{len(live)} of {len(found)} processes live; {', '.join(versions)}")
+
+
+def _states(process: Process) -> str:
+    repairs = (process.record or {}).get("repairs", {})
+    words = [f"{name}: {'failed' if s.startswith('failed') else s}" for name, s in repairs.items()]
+    return "; ".join(words)
+
+
+def _installed_version() -> str:
+    from deepeyes_patch import __version__
+
+    return __version__

@@ -1,0 +1,73 @@
+"""How the commands write: 80 columns, colours on a terminal only, errors that say what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Collection
+from typing import Any
+
+WIDTH = 80
+SCHEMA = 1
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+
+
+class CommandError(Exception):
+    """The command cannot go on; its message says why and what to do. ``code`` is the exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def add_command(commands: Any, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
+    """A sub-command whose help ends with examples."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog="examples:\n" + textwrap.indent(textwrap.dedent(examples).strip(), "  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return parser
+
+
+def colour(text: str, *names: str) -> str:
+    """``text`` in colours, where the output is a terminal and ``NO_COLOR`` is not set."""
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if not wanted or not names:
+        return text
+    return f"\x1b[{';'.join(_COLOURS[name] for name in names)}m{text}\x1b[0m"
+
+
+def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
+    """``text`` in lines of at most `WIDTH` columns; a word that is longer (a path) keeps its line."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def table(rows: list[list[str]], right: Collection[int] = ()) -> list[str]:
+    """Rows as aligned columns; those in ``right`` are flush right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def print_json(command: str, ok: bool, **fields: Any) -> None:
+    print(json.dumps({"schema": SCHEMA, "command": command, "ok": ok, **fields}, indent=2))

@@ -1,0 +1,117 @@
+"""What this process says about itself: a memfd named ``deepeyes_patch``, read through ``/proc/PID/fd``.
+
+A memfd is memory with a file descriptor. It is gone with the process, so nothing has to be cleaned up and
+nothing can be stale; no folder has to be writable; and only the same user (and root) can read it. A new
+program does not inherit it, and a forked child gets its own. Where there is no memfd the record is plain
+memory that nobody else reads.
+
+Layout, little-endian: 8 bytes of magic, a u32 for the length of the text and one for its CRC-32; from byte 64
+on int64 counts; from byte 1024 on the text, JSON, which names the counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NAME = "deepeyes_patch"
+MAGIC = b"DEEPEYE1"
+SIZE = 8192
+COUNTS_AT, COUNTS, TEXT_AT = 64, 64, 1024
+_HEADER = struct.Struct("<8sII")
+_STATE_LENGTH = 300  # of one repair, in characters; a failure's message can be long
+
+_memory: mmap.mmap | bytearray = bytearray(SIZE)
+counts: memoryview = memoryview(_memory)[COUNTS_AT : COUNTS_AT + 8 * COUNTS].cast("q")
+
+_published: dict[str, Any] = {}
+
+
+def publish(version: str, repairs: Mapping[str, str], count_names: Sequence[str]) -> None:
+    """Say what has become of each repair; the first call makes the record.
+
+    Parameters
+    ----------
+    version:
+        Of this package.
+    repairs:
+        The state of each repair, in a few words.
+    count_names:
+        What the int64s of `counts` count, in order.
+    """
+    if not _published:
+        _open()
+    _published.update(
+        version=version,
+        sglang=getattr(sys.modules.get("sglang"), "__version__", None),
+        repairs={name: state[:_STATE_LENGTH] for name, state in repairs.items()},
+        counts=list(count_names),
+    )
+    _write()
+
+
+def withdraw() -> None:
+    """Take the record away; the next `publish` makes a new one, with all counts at 0."""
+    _published.clear()
+    _replace(bytearray(SIZE))
+
+
+def _open() -> None:
+    # Not Linux, an old kernel, a sandbox, no descriptor left: the repairs do not depend on this.
+    with contextlib.suppress(AttributeError, OSError):
+        descriptor = os.memfd_create(NAME)
+        try:
+            os.ftruncate(descriptor, SIZE)
+            _replace(mmap.mmap(descriptor, SIZE))  # keeps a descriptor of its own
+        finally:
+            os.close(descriptor)
+
+
+def _replace(memory: mmap.mmap | bytearray) -> None:
+    global _memory, counts
+    counts.release()
+    if isinstance(_memory, mmap.mmap):
+        _memory.close()
+    _memory = memory
+    counts = memoryview(memory)[COUNTS_AT : COUNTS_AT + 8 * COUNTS].cast("q")
+
+
+def _renew() -> None:
+    """In a forked child, whose memory and descriptor are its parent's."""
+    if _published:
+        _replace(bytearray(SIZE))
+        _open()
+        _write()
+
+
+def _write() -> None:
+    text = json.dumps({**_published, "pid": os.getpid()}).encode()
+    _memory[TEXT_AT : TEXT_AT + len(text)] = text
+    _memory[: _HEADER.size] = _HEADER.pack(MAGIC, len(text), zlib.crc32(text))
+
+
+def read(content: bytes) -> dict[str, Any] | None:
+    """A record's text as `publish` was given it, with ``pid`` and ``counts`` as ``{name: count}``.
+
+    ``None`` where it is another layout's, or half written: then read again.
+    """
+    if len(content) < SIZE:
+        return None
+    magic, length, checksum = _HEADER.unpack_from(content)
+    text = content[TEXT_AT : TEXT_AT + length]
+    if magic != MAGIC or zlib.crc32(text) != checksum:
+        return None
+    found: dict[str, Any] = json.loads(text)
+    values = struct.unpack_from(f"<{len(found['counts'])}q", content, COUNTS_AT)
+    return {**found, "counts": dict(zip(found["counts"], values, strict=True))}
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

@@ -1,0 +1,8 @@
+"""What ``deepeyes-patch verify`` runs in child processes.
+
+``tiny``      a checkpoint without weights, for when the user gives none
+``harness``   SGLang's real processor, as its tokenizer manager makes and calls it
+``expected``  what ``transformers`` makes of the same model
+``requests``  what is sent, and what must come of it
+``child``     the program that a child process runs
+"""

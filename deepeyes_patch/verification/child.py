@@ -1,0 +1,206 @@
+"""``python -m deepeyes_patch.verification.child ROLE FOLDER``: one side of the comparison.
+
+``transformers`` reads ``FOLDER/question.json`` and writes the requests and the expected values to
+``transformers.json``; ``stock`` and ``patched`` answer those, in ``stock.json`` and ``patched.json``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+STOCK_SECONDS = 20.0  # stock leaves some requests waiting forever
+ALWAYS_INTERLEAVED = ("qwen3_vl", "qwen3_5")  # by transformers, whatever the config says
+
+
+def main(role: str, folder: Path) -> None:
+    # The stock forward of 0.5.3 is compiled, which takes minutes on a CPU and changes no result.
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    question = json.loads((folder / "question.json").read_text())
+    if question["model"] is None:
+        question["model"] = str(folder / "tiny")
+    answer = (_expect if role == "transformers" else _ask)(question, folder)
+    (folder / f"{role}.json").write_text(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)  # a stock request that hangs may hold a thread of SGLang's
+
+
+def _expect(question: dict[str, Any], folder: Path) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    from deepeyes_patch.verification import expected, requests, rope, tiny
+
+    model = Path(question["model"])
+    if model == folder / "tiny":
+        model.mkdir()
+        tiny.write(model)
+    images = question["images"] or requests.pictures(folder)
+    core = expected.rope_owner(model)
+    about = rope.description(core)
+    torch.save(rope.by_transformers(core, about), folder / "rotated.pt")
+    return {
+        "transformers": transformers.__version__,
+        "model_type": core.config.model_type,
+        "rope": about,
+        "cases": requests.plan(model, images, _slow_images(torch.cuda.is_available())),
+    }
+
+
+def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if not gpu:
+        # SGLang otherwise takes a machine without CUDA for one that is broken.
+        os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+    from PIL import Image
+
+    from deepeyes_patch.verification import harness, requests, rope
+
+    asked = json.loads((folder / "transformers.json").read_text())
+    model = Path(question["model"])
+    harness.processor_class()
+    loop = asyncio.new_event_loop()
+
+    def build() -> Any:
+        return harness.build(model, _server_args(gpu))
+
+    processor = build()
+    answers = []
+    for case in asked["cases"]:
+        images = [Image.open(file).convert("RGB") for file in case["images"]]
+        answer = _answer(loop, processor, case, images)
+        if case["kind"] == requests.TEXT:
+            # What stock itself does not repeat is nobody's promise.
+            again = _answer(loop, processor, case, images)
+            answer["unsteady"] = _differing(answer.get("keys", {}), again.get("keys", {}))
+        answers.append(answer)
+        if answer.get("error", "").startswith("TimeoutError"):
+            processor = build()
+    rotated = _or_error(
+        lambda: rope.by_sglang(asked["rope"], asked["model_type"].startswith(ALWAYS_INTERLEAVED))
+    )
+    error = None
+    if not isinstance(rotated, str):
+        error = float((rotated - torch.load(folder / "rotated.pt")).abs().max())
+    import deepeyes_patch
+    from deepeyes_patch import compat
+
+    return {
+        "sglang": compat.sglang_version(),
+        "repairs": deepeyes_patch.status(),
+        "answers": answers,
+        "rope": {"error": error, "failure": rotated if isinstance(rotated, str) else None},
+    }
+
+
+def _answer(loop: Any, processor: Any, case: dict[str, Any], images: Sequence[Any]) -> dict[str, Any]:
+    """What the processor makes of a request, with a digest of every key of its result; or its error."""
+    from deepeyes_patch.verification import harness
+
+    prompt = case["prompt"] if isinstance(case["prompt"], str) else list(case["prompt"])
+    work = harness.process_async(processor, prompt, list(images), seconds=STOCK_SECONDS, rid="verify")
+    try:
+        made = loop.run_until_complete(work)
+    except Exception as error:  # stock runs into whatever its code runs into
+        return {"error": f"{type(error).__name__}: {error}"[:500], "refused": isinstance(error, ValueError)}
+    positions = made.mrope_positions
+    return {
+        "input_ids": made.input_ids,
+        "offsets": [list(pair) for pair in made.offsets],
+        "grids": None if made.grids is None else made.grids.tolist(),
+        "mrope_positions": None if positions is None else positions.tolist(),
+        "mrope_position_delta": made.mrope_position_delta,
+        "keys": _keys(made.raw),
+    }
+
+
+def _keys(result: Any) -> dict[str, str]:
+    """A digest of every part of the processor's result, items included, whatever it holds."""
+    found = {}
+    for name, value in _fields(result).items():
+        if name == "mm_items":
+            for number, item in enumerate(value):
+                for part, content in _fields(item).items():
+                    found[f"mm_items[{number}].{part}"] = _digest(content)
+        else:
+            found[name] = _digest(value)
+    return found
+
+
+def _fields(thing: Any) -> dict[str, Any]:
+    """A dict to 0.5.9; a msgspec structure, a dataclass or a plain object since."""
+    if isinstance(thing, dict):
+        return thing
+    declared = getattr(type(thing), "__struct_fields__", ())
+    return {**{name: getattr(thing, name, None) for name in declared}, **getattr(thing, "__dict__", {})}
+
+
+def _digest(value: Any) -> str:
+    import torch
+
+    state = hashlib.sha256()
+
+    def feed(part: Any) -> None:
+        if isinstance(part, torch.Tensor):
+            state.update(f"tensor {part.dtype} {list(part.shape)}".encode())
+            state.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        elif isinstance(part, dict):
+            for key in sorted(part, key=str):
+                state.update(f"key {key}".encode())
+                feed(part[key])
+        elif isinstance(part, (list, tuple)):
+            state.update(f"list {len(part)}".encode())
+            for element in part:
+                feed(element)
+        elif hasattr(part, "tobytes"):
+            state.update(f"array {part.dtype} {list(part.shape)}".encode() + part.tobytes())
+        else:
+            # Not the address of an object that says nothing else.
+            state.update((type(part).__name__ if " at 0x" in repr(part) else repr(part)).encode())
+
+    feed(value)
+    return state.hexdigest()[:16]
+
+
+def _differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    return sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))
+
+
+def _or_error(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:500]
+
+
+def _server_args(gpu: bool) -> dict[str, Any]:
+    """As a server has them by default, and without a GPU those with which SGLang does without."""
+    if gpu:
+        return {}
+    args: dict[str, Any] = {"device": "cpu", "attention_backend": "torch_native", "grammar_backend": "none"}
+    if _slow_images(gpu):
+        args |= {"disable_fast_image_processor": True, "mm_attention_backend": "sdpa", "dtype": "bfloat16"}
+    return args
+
+
+def _slow_images(gpu: bool) -> bool:
+    """To 0.5.7 SGLang sends images to CUDA unless its slow image processor is chosen; read in its source."""
+    spec = importlib.util.find_spec("sglang")
+    if gpu or spec is None or not spec.submodule_search_locations:
+        return False
+    file = Path(next(iter(spec.submodule_search_locations))) / "srt/multimodal/processors/base_processor.py"
+    return "_is_cpu" not in file.read_text()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,228 @@
+"""What is counted, and the record that others read it from."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepeyes_patch import counters, record
+from deepeyes_patch.cli import processes
+from tests.interpreters import CHECKOUT, clean_environ
+
+PACKAGE = CHECKOUT / "deepeyes_patch"
+STATES = {"processor": "patched (C)", "mrope": "native", "video": "off"}
+
+
+@pytest.fixture
+def published() -> Iterator[None]:
+    record.publish("1.2", STATES, counters.NAMES)
+    yield
+    record.withdraw()
+
+
+def own_record() -> dict[str, Any] | None:
+    return processes.look_at(os.getpid(), os.getppid()).record
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+# --- reasons ------------------------------------------------------------------------------------------
+
+
+def refusing_functions() -> set[tuple[str, str]]:
+    """(module, function) of each ``raise ValueError``, but for the ropes', which are about a model."""
+    found = set()
+    for path in PACKAGE.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for node in ast.walk(function):
+                    call = node.exc if isinstance(node, ast.Raise) else None
+                    if isinstance(call, ast.Call) and ast.unparse(call.func) == "ValueError":
+                        found.add((path.stem, function.name))
+    return found
+
+
+def test_every_refusal_has_a_reason_and_no_reason_is_left_over() -> None:
+    assert refusing_functions() == set(counters._REASONS)
+
+
+def test_the_documented_reasons() -> None:
+    for docs in ("en", "zh"):
+        text = (CHECKOUT / "docs" / docs / "cli.md").read_text()
+        for reason in counters.REASONS:
+            assert f"| `{reason}` |" in text, (docs, reason)
+
+
+def test_the_reason_of_our_own_errors_only(published: None) -> None:
+    from deepeyes_patch.pretokenized import PretokenizedRequest
+    from deepeyes_patch.spans import VisionTokens
+
+    tokens = VisionTokens(image=1, vision_start=2, vision_end=3, foreign={})
+    try:
+        PretokenizedRequest([99], tokens, vocab_size=10, image_count=0)
+    except ValueError as error:
+        ours = error
+    try:
+        int("upstream's own")
+    except ValueError as error:
+        theirs = error
+    assert counters.reason_of(ours) == "token_ids"
+    assert counters.reason_of(theirs) is None
+    for _ in range(2):  # it passes several of our wrappers
+        counters.count_refusal(ours)
+        counters.count_refusal(theirs)
+    kept = own_record()
+    assert kept is not None
+    assert {name: count for name, count in kept["counts"].items() if count} == {"refused:token_ids": 1}
+
+
+def test_counting_imports_no_prometheus() -> None:
+    program = "import sys; from deepeyes_patch import counters; counters.count('passed')\n"
+    program += "print('prometheus_client' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, env=clean_environ(), capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+# --- the record ---------------------------------------------------------------------------------------
+
+
+def test_a_record_says_what_was_published(published: None) -> None:
+    counters.count(counters.RESTORED)
+    kept = own_record()
+    assert kept is not None
+    assert (kept["version"], kept["repairs"], kept["pid"]) == ("1.2", STATES, os.getpid())
+    assert kept["counts"] == {name: int(name == "restored") for name in counters.NAMES}
+
+
+def test_a_record_is_withdrawn_and_made_anew(published: None) -> None:
+    counters.count(counters.RESTORED)
+    before = descriptors()
+    record.withdraw()
+    assert own_record() is None
+    assert descriptors() == before - 1
+    counters.count(counters.RESTORED)  # after uninstall, in a request that was under way
+    record.publish("1.2", STATES, counters.NAMES)
+    kept = own_record()
+    assert kept is not None
+    assert kept["counts"]["restored"] == 0
+    assert descriptors() == before
+
+
+def test_publishing_again_keeps_counts_and_descriptor(published: None) -> None:
+    counters.count(counters.PASSED)
+    before = descriptors()
+    record.publish("1.2", {**STATES, "mrope": "failed (" + "x" * 5000}, counters.NAMES)
+    kept = own_record()
+    assert kept is not None
+    assert kept["counts"]["passed"] == 1
+    assert kept["repairs"]["mrope"].startswith("failed (xxx")
+    assert len(kept["repairs"]["mrope"]) == 300
+    assert descriptors() == before
+
+
+def test_a_forked_child_has_a_record_of_its_own(published: None) -> None:
+    counters.count(counters.RESTORED)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        counters.count(counters.PASSED)
+        kept = own_record() or {}
+        told = f"{kept.get('pid') == os.getpid()} {kept['counts']['restored']} {kept['counts']['passed']}"
+        os.write(writer, told.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 100).decode() == "True 0 1"
+    os.close(reader)
+    os.close(writer)
+    kept = own_record()
+    assert kept is not None
+    assert (kept["counts"]["restored"], kept["counts"]["passed"]) == (1, 0)
+
+
+def test_a_new_program_does_not_inherit_it(published: None) -> None:
+    program = "import os; print(*[os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')"
+    program += " if os.path.islink(f'/proc/self/fd/{fd}')])"
+    done = subprocess.run([sys.executable, "-c", program], close_fds=False, capture_output=True, text=True)
+    assert "deepeyes" not in done.stdout
+    assert done.returncode == 0, done
+
+
+def test_a_record_that_was_handed_over_is_not_the_receivers(published: None) -> None:
+    (number,) = (
+        fd
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+        and "memfd:deepeyes_patch" in os.readlink(f"/proc/self/fd/{fd}")
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], pass_fds=[int(number)], stdin=subprocess.PIPE, text=True
+    )
+    assert processes.look_at(child.pid, os.getpid()).record is None
+    child.communicate("\n", timeout=60)
+
+
+@pytest.mark.parametrize("how", ["no memfd", "no descriptor left"])
+def test_counting_works_where_there_is_no_memfd(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> int:
+        raise OSError(24, "Too many open files")
+
+    if how == "no memfd":
+        monkeypatch.delattr(os, "memfd_create")
+    else:
+        monkeypatch.setattr(os, "memfd_create", refuse)
+    record.publish("1.2", STATES, counters.NAMES)
+    try:
+        counters.count(counters.RESTORED)
+        assert own_record() is None
+        kept = record.read(bytes(record._memory))
+        assert kept is not None
+        assert kept["counts"]["restored"] == 1
+    finally:
+        record.withdraw()
+
+
+@pytest.mark.parametrize("damage", ["text", "magic", "short"])
+def test_a_half_written_record_is_none(damage: str, published: None) -> None:
+    content = bytearray(bytes(record._memory[: record.SIZE]))
+    assert record.read(bytes(content)) is not None
+    if damage == "short":
+        content = content[:100]
+    else:
+        content[record.TEXT_AT + 5 if damage == "text" else 0] ^= 1
+    assert record.read(bytes(content)) is None
+
+
+def test_there_is_room_for_all_counts() -> None:
+    assert len(counters.NAMES) <= record.COUNTS
+    assert record.COUNTS_AT + 8 * record.COUNTS <= record.TEXT_AT
+
+
+def test_a_process_that_has_ended_leaves_nothing() -> None:
+    program = (
+        "from deepeyes_patch import record; record.publish('1', {}, []); print('up', flush=True); input()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=CHECKOUT,
+        env=clean_environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    assert processes.look_at(child.pid, os.getpid()).record is not None
+    child.communicate("\n", timeout=60)
+    assert child.pid not in processes.running()
+    assert not [p for p in Path("/dev/shm").iterdir() if "deepeyes_patch" in p.name]
