@@ -147,6 +147,8 @@ def _print(found: list[Process], asked: int | None) -> None:
 
 def _shown(name: str) -> str:
     """A command line without the folder of its program, which would fill the row."""
+    if name.startswith("["):  # the kernel's name of something without a command line
+        return name
     program, blank, arguments = name.partition(" ")
     return program.rpartition("/")[2] + blank + arguments
 
