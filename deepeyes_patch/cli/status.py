@@ -123,7 +123,7 @@ def _print(found: list[Process], asked: int | None) -> None:
     for process in found:
         restored, passed, refused = _tally(process)
         counts = [str(restored), str(passed), str(sum(refused.values()))]
-        rows.append([str(process.pid), *(counts if process.record else ["-"] * 3), process.name])
+        rows.append([str(process.pid), *(counts if process.record else ["-"] * 3), _shown(process.name)])
     room = terminal.WIDTH - 2
     lines = terminal.table(rows, right={0, 1, 2, 3})
     print(terminal.colour(lines[0], "bold"))
@@ -143,6 +143,14 @@ def _print(found: list[Process], asked: int | None) -> None:
             print(f"         runs deepeyes-patch {kept['version']}")
     versions = sorted({f"SGLang {process.record['sglang']}" for process in live if process.record})
     print(f"\n{len(live)} of {len(found)} processes live; {', '.join(versions)}")
+
+
+def _shown(name: str) -> str:
+    """A command line without the folder of its program, which would fill the row."""
+    if name.startswith("["):  # the kernel's name of something without a command line
+        return name
+    program, blank, arguments = name.partition(" ")
+    return program.rpartition("/")[2] + blank + arguments
 
 
 def _states(process: Process) -> str:
