@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import inspect
 import io
 import itertools
 import os
@@ -145,8 +144,9 @@ def _preprocessed(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Gr
         items.append((pixels, row))
     if drawn.together:
         items = [(torch.cat([pixels for pixels, _ in items]), torch.cat([row for _, row in items]))]
-    elif len(items) > 1 and _takes_one_item():
-        problems.append("exactly one item")
+    elif len(items) > 1:
+        # Upstream's own rule from 0.5.7 on; before, it gives each item the places of all images.
+        problems.append("exactly one item|the image offsets that SGLang")
     name = "pixel_values" if drawn.preprocessed == "processor_output" else "feature"
     data = []
     for pixels, row in items:
@@ -164,14 +164,6 @@ def _preprocessed(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Gr
     wanted = due(drawn.ids, grids, about.words, expanded_only=True)
     wanted = replace(wanted, problems=[*wanted.problems, *problems])
     return data, wanted, grids, torch.cat(features)
-
-
-@cache
-def _takes_one_item() -> bool:
-    """Upstream's own rule (0.5.7 and later)."""
-    from sglang.srt.multimodal.processors import base_processor
-
-    return "you must pass exactly one item" in inspect.getsource(base_processor)
 
 
 def _grid(row: torch.Tensor) -> Grid:
