@@ -35,6 +35,7 @@ html_sidebars = {
     ]
 }
 html_copy_source = False
+html_show_copyright = False
 html_show_sphinx = False
 
 # In the navigation, a page with an asterisk is one that may not have been written yet.
