@@ -4,14 +4,14 @@ PYTHON ?= python3
 RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
 SERVED := 0.5.3 0.5.12.post1 0.5.23
 
-.PHONY: help demo test lint lab unit install sglang e2e matrix load fuzz clean
+.PHONY: help demo test lint lab unit install docs sglang e2e matrix load fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   the real SGLang, stock and patched, on a rollout request (no GPU needed)"
 	@echo "make test   the whole suite"
 	@echo "make lint   ruff and mypy"
-	@echo "make unit | install | sglang | e2e   one layer of the suite"
+	@echo "make unit | install | docs | sglang | e2e   one layer of the suite; docs also builds the site in .site"
 	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/compatibility.md"
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
@@ -24,7 +24,7 @@ demo:
 	@.lab/base/bin/python -m tests.e2e.demo $(SERVED)
 
 # The processor suites run on one thread each, so two at a time; servers want the machine for themselves.
-test: lint unit install
+test: lint unit install docs
 	@$(MAKE) --jobs=2 --output-sync=target sglang
 	@$(MAKE) e2e
 
@@ -38,6 +38,11 @@ unit: lab
 
 install: lab
 	.lab/base/bin/python -m pytest -q tests/install
+
+docs: lab
+	@$(PYTHON) tests/lab/environments.py docs
+	.lab/docs/bin/python -m sphinx -q -W --keep-going -E -b html -d .lab/doctrees -c docs/site docs .site
+	.lab/base/bin/python -m pytest -q tests/docs
 
 sglang: $(RELEASES:%=sglang-%)
 
@@ -76,4 +81,4 @@ fuzz:
 	@.lab/base/bin/python -m tests.fuzz.run $(or $(RELEASE),0.5.23)
 
 clean:
-	rm -rf .lab dist
+	rm -rf .lab .site dist

@@ -1,0 +1,105 @@
+"""The list of messages in Troubleshooting and the sources hold the same messages.
+
+Every text of three words or more in the sources that is no docstring counts as a message, whether it is
+raised, logged, or handed to whoever raises it. The exceptions are listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs import pages
+from tests.docs.pages import CHECKOUT
+
+PACKAGE = CHECKOUT / "deepeyes_patch"
+# Modules that talk to a terminal have a page of their own.
+ELSEWHERE = ("cli", "verification", "__main__.py")
+GAP = "\0"  # stands for a value in a message
+
+# Texts that are no message by themselves: states, versions, and names of things.
+NO_MESSAGES = {
+    "from multiprocessing.forkserver import main",
+    f"{GAP}, and {GAP}",
+    f"{GAP}: {GAP} ({GAP})",
+    f"{GAP}({GAP}): found {GAP}: {GAP}",  # one line of the report; what is wrong with it is listed
+    f"SGLang {GAP} ({GAP}, {GAP})",
+    f"patched ({GAP})",
+    f"failed ({GAP})",
+    "patched (preprocess_video)",
+    "an unknown module",
+    "an unknown place",
+    "of unknown version",
+    "no distribution: a source tree",
+}
+
+
+def literal(node: ast.AST) -> str | None:
+    """The text of a string, with `GAP` for each value in it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%[sd]|\{\w+\}", GAP, node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else GAP for v in node.values)
+    return None
+
+
+def messages() -> Iterator[str]:
+    """Every text in the sources that may come out."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in ELSEWHERE:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        skipped: set[ast.AST] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr):
+                skipped.add(node.value)  # a docstring
+            elif isinstance(node, ast.JoinedStr):
+                skipped.update(node.values)
+        for node in ast.walk(tree):
+            text = None if node in skipped else literal(node)
+            if text is None or text in NO_MESSAGES or text[:1].isdigit():  # the releases that are tested
+                continue
+            if len(re.findall(r"[A-Za-z]+", text)) >= 3 and " " in text.strip():
+                yield text
+
+
+@functools.cache
+def listed() -> list[str]:
+    tables = pages.page("troubleshooting").tables
+    rows = [row[0] for table in tables for row in table[1:]]
+    assert all(row.startswith("`") and row.endswith("`") for row in rows)
+    return [row.strip("`") for row in rows]
+
+
+def describes(entry: str, message: str) -> bool:
+    """Whether the parts of an entry, between its dots, stand in the message in that order."""
+    parts = [part.strip() for part in entry.split("...") if len(part.strip()) > 1]
+    if sum(map(len, parts)) < 8:
+        return False
+    return re.search(".*".join(map(re.escape, parts)), message.replace(GAP, "\t"), re.DOTALL) is not None
+
+
+MESSAGES = sorted(set(messages()))
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda text: text.replace(GAP, "_")[:60].strip())
+def test_every_message_is_listed(message: str) -> None:
+    assert any(describes(entry, message) for entry in listed()), message.replace(GAP, "...")
+
+
+@pytest.mark.parametrize("entry", listed(), ids=lambda text: text[:60])
+def test_every_entry_is_in_the_sources(entry: str) -> None:
+    sources = [*MESSAGES, f"{GAP}: found nothing: missing"]
+    assert any(describes(entry, message) for message in sources), entry
+
+
+def test_there_are_messages() -> None:
+    assert len(MESSAGES) > 80
+
+
+def test_an_entry_that_nobody_says_is_noticed() -> None:
+    assert not any(describes("the moon is ... made of cheese", message) for message in MESSAGES)
