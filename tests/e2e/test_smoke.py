@@ -1,8 +1,7 @@
 """Rollout -> train step -> weights to the server, three times, and nothing lost between trainer and engine.
 
-``make smoke`` runs this on three releases and shows the table. Both sides compute in float32: rounding then
-stays below 1e-5, so the limit of 5e-3 is met by every token with room, and a wrong position, a wrong id or
-an old weight is far beyond it.
+``make smoke`` runs this on three releases and shows the tables. Both sides compute in float32. What remains is
+rounding, and a wrong position, a wrong id or an old weight is far beyond that, in every single token.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ from tests.e2e.rollout.agent import Agent, Engine
 from tests.e2e.rollout.loop import TOLERANCE, Round
 from tests.lab import client, flags, reference, samples, server
 from tests.sglang import rollouts
+
+# Of a log-prob in float32. About 1e-6 is seen; bf16 would need the 5e-3 of `loop.TOLERANCE`, and more.
+ROUNDING = 1e-4
 
 ARGS = ["--dtype", "float32", "--random-seed", "7"]
 # SGLang keeps what the vision tower made of a picture, and an update of the weights does not drop it: see
@@ -40,7 +42,7 @@ class Patched:
 
 @dataclass(frozen=True)
 class Stock:
-    """``stale``: how much another last bit of a seen picture changes a log-prob, before and after an update."""
+    """``stale``: how far a picture and its twin are apart, before an update and after it."""
 
     expanded: Round
     short: Round
@@ -105,15 +107,15 @@ def test_every_turn_saw_the_ids_of_the_trainer(patched: Patched) -> None:
 def test_tokenizing_again_would_have_changed_them(patched: Patched, processor: Any) -> None:
     for one in patched.rounds:
         drifts = [loop.drift(processor, done) for done in one.trajectories]
-        assert all(lost is not None for lost in drifts), "sampled at temperature 1, yet canonical"
+        # An episode of one short answer can be canonical by chance.
+        assert sum(lost is not None for lost in drifts) > len(drifts) / 2, (one.name, drifts)
 
 
 def test_every_log_prob_is_the_trainers(patched: Patched) -> None:
     for one in patched.rounds:
         for number, turn, off in loop.turns(one):
             assert len(off) == turn.stop - turn.start > 0
-            assert float(off.abs().max()) < TOLERANCE, (one.name, number, off)
-            assert float((off.exp() - 1).abs().max()) < TOLERANCE
+            assert float(off.abs().max()) < ROUNDING, (one.name, number, off)
         assert not any(map(loop.is_lost, one.trajectories, one.differences))
 
 
@@ -134,7 +136,7 @@ def test_the_server_has_the_weights_of_each_step(patched: Patched) -> None:
         moved = torch.cat(one.moved).abs()
         assert float(moved.mean()) > 10 * TOLERANCE, one.name
         assert float((moved < TOLERANCE).float().mean()) < 0.2, one.name
-        assert float(torch.cat(one.differences).abs().max()) < TOLERANCE, one.name
+        assert float(torch.cat(one.differences).abs().max()) < ROUNDING, one.name
 
 
 def test_a_sampled_placeholder_ends_the_episode(patched: Patched, folder: Path) -> None:
@@ -172,7 +174,7 @@ def test_stock_with_one_placeholder_an_image(stock: Stock, release: str) -> None
 
 
 def assert_drifts(one: Round) -> None:
-    """From the second turn on, the model has seen other tokens than the trainer holds, and says other things."""
+    """From the second turn on, the model has seen other tokens than the trainer holds."""
     later = [(turn, off) for number, turn, off in loop.turns(one) if number > 1]
     assert later
     drifted = [off for turn, off in later if turn.prompt_tokens != turn.start]

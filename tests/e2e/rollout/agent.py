@@ -24,9 +24,10 @@ from tests.e2e.rollout import environment
 from tests.e2e.rollout.environment import Action, Task
 
 PATIENCE = 120  # seconds
-# Spelled out, because a server may take what is missing from the model's generation_config.json. The
-# log-probs that it returns are those of its distribution before top-p and top-k; without both, and at
-# temperature 1, they are the model's own.
+# Spelled out, because what is missing may come from the server's own defaults. SGLang divides by the
+# temperature before it takes log-probs (unless SGLANG_RETURN_ORIGINAL_LOGPROB is set, on 0.5.3
+# RETURN_ORIGINAL_LOGPROB), and samples from what top-p and top-k leave. At temperature 1 and without
+# those, the log-probs are the model's own and those of the distribution that was sampled.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0}
 ANSWER_TOKENS = 8
 

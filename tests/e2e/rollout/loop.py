@@ -1,4 +1,4 @@
-"""Rollout, train step, weights to the server, and again; with what trainer and server think of every token."""
+"""Rollout, train step, weights to the server, and again; with the log-probs of both sides for every token."""
 
 from __future__ import annotations
 

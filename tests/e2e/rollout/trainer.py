@@ -50,7 +50,7 @@ class Trainer:
 
 
 def score(model: Any, done: Trajectory) -> torch.Tensor:
-    """Log-probs float32 [N] that a model gives to the sampled tokens, from one pass over the whole episode."""
+    """Log-probs float32 [N] that a model gives to the sampled tokens, from one pass over the episode."""
     image = model.config.image_token_id
     # The last token is looked at, never fed; where it stands, any token does that is no image's.
     fed = torch.tensor([[*done.ids[:-1], 0]])
