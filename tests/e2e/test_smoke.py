@@ -1,7 +1,7 @@
 """Rollout -> train step -> weights to the server, three times, and nothing lost between trainer and engine.
 
-``make smoke`` runs this on three releases and shows the tables. Both sides compute in float32. What remains is
-rounding, and a wrong position, a wrong id or an old weight is far beyond that, in every single token.
+``make smoke`` runs this on three releases and shows the tables. Both sides compute in float32. What remains
+is rounding, and a wrong position, a wrong id or an old weight is far beyond that, in every single token.
 """
 
 from __future__ import annotations
