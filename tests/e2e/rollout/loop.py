@@ -104,6 +104,8 @@ def is_lost(done: Trajectory, found: torch.Tensor) -> bool:
 def drift(processor: Any, done: Trajectory) -> int | None:
     """By how many tokens the ids change if their text is tokenized again; None if they stay the same ids."""
     tokenizer = processor.tokenizer
-    text = tokenizer.decode(done.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    # A model has more rows than its tokenizer has tokens, and samples them too; they have no text.
+    spelled = [i for i in done.ids if i < len(tokenizer)]
+    text = tokenizer.decode(spelled, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     again = tokenizer.encode(text, add_special_tokens=False)
     return None if again == done.ids else len(again) - len(done.ids)
