@@ -61,7 +61,8 @@ e2e-%:
 # What differs in the releases that need our rope; how SGLang is stopped is the same in all.
 e2e-0.5.3:
 	@$(PYTHON) tests/lab/environments.py 0.5.3
-	.lab/0.5.3/bin/python -m pytest -q tests/e2e/test_rope.py tests/e2e/test_parallel.py tests/e2e/test_rollout.py
+	.lab/0.5.3/bin/python -m pytest -q tests/e2e/test_rope.py tests/e2e/test_parallel.py tests/e2e/test_rollout.py \
+		tests/e2e/test_smoke.py
 
 e2e-0.5.3.post1:
 	@$(PYTHON) tests/lab/environments.py 0.5.3.post1
