@@ -4,11 +4,12 @@ PYTHON ?= python3
 RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
 SERVED := 0.5.3 0.5.12.post1 0.5.23
 
-.PHONY: help demo test lint lab unit install docs sglang e2e matrix load fuzz clean
+.PHONY: help demo smoke test lint lab unit install docs sglang e2e matrix load fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   the real SGLang, stock and patched, on a rollout request (no GPU needed)"
+	@echo "make smoke  rollout -> train step -> update of the server's weights, three times"
 	@echo "make test   the whole suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make unit | install | docs | sglang | e2e   one layer of the suite; docs also builds the site in .site"
@@ -22,6 +23,13 @@ lab:
 demo:
 	@$(PYTHON) tests/lab/environments.py base $(SERVED)
 	@.lab/base/bin/python -m tests.e2e.demo $(SERVED)
+
+# One after the other, each with its table. The suite runs the same tests.
+smoke: $(SERVED:%=smoke-%)
+
+smoke-%:
+	@$(PYTHON) tests/lab/environments.py $*
+	.lab/$*/bin/python -m pytest -q -s -W ignore tests/e2e/test_smoke.py
 
 # The processor suites run on one thread each, so two at a time; servers want the machine for themselves.
 test: lint unit install docs
@@ -61,7 +69,7 @@ e2e-%:
 e2e-0.5.3:
 	@$(PYTHON) tests/lab/environments.py 0.5.3
 	.lab/0.5.3/bin/python -m pytest -q tests/e2e/test_rope.py tests/e2e/test_parallel.py tests/e2e/test_rollout.py \
-		tests/e2e/test_verify.py
+		tests/e2e/test_verify.py tests/e2e/test_smoke.py
 
 e2e-0.5.3.post1:
 	@$(PYTHON) tests/lab/environments.py 0.5.3.post1
