@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing `typing` would double what a process pays for us
 if TYPE_CHECKING:
+    from typing import Any
+
     from deepeyes_patch.errors import DeepEyesPatchError, IncompatibleSGLangError, SettingsError
     from deepeyes_patch.installer import install, status, uninstall
 
