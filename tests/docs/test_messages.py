@@ -35,6 +35,9 @@ NO_MESSAGES = {
     "an unknown place",
     "of unknown version",
     "no distribution: a source tree",
+    "import sys; sys.exit('deepeyes_patch.bootstrap' not in sys.modules)",
+    # The help of a Prometheus counter.
+    "Requests that deepeyes-patch restored, passed through to SGLang, or refused (by reason).",
 }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from tests.lab import children, environments, pythons
 from tests.lab.children import ChildFailed
 from tests.lab.environments import CHECKOUT, python_of
-from tests.lab.releases import RELEASES, TESTED
+from tests.lab.releases import RELEASES, SERVED
 from tests.matrix import table
 
 DOCUMENT = CHECKOUT / "docs" / "compatibility.md"
@@ -76,7 +76,7 @@ def main(names: Sequence[str]) -> int:
 
 def _weight(name: str) -> int:
     """How long a release takes; a server takes twice as long as all else."""
-    return 3 if name in TESTED else 1
+    return 3 if name in SERVED else 1
 
 
 def _write(chosen: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ def examine(name: str) -> Entry:
     }
     begin = time.monotonic()
     entry["probe"] = _child(name, "probe", PROBE_SECONDS)
-    entry["server"] = _child(name, "served", SERVER_SECONDS) if name in TESTED else None
+    entry["server"] = _child(name, "served", SERVER_SECONDS) if name in SERVED else None
     if name == REFERENCE and pythons.find(OTHER_PYTHON):
         environments.ensure([name], OTHER_PYTHON)
         served = _child(name, "served", SERVER_SECONDS, OTHER_PYTHON)
