@@ -93,8 +93,8 @@ _ROWS = (
 
 RELEASES: dict[str, Release] = {row.version: row for row in _ROWS}
 
-# ``make matrix`` starts a server of each of these: one of each generation of the processor. Of the second it is
-# 0.5.4, because 0.5.7 to 0.5.9 compute nonsense on a CPU without AMX by themselves, also for text.
+# ``make matrix`` starts a server of each of these: one of each generation of the processor. Of the second it
+# is 0.5.4, because 0.5.7 and 0.5.9 compute nonsense on a CPU without AMX by themselves, also for text.
 SERVED = ("0.5.3", "0.5.4", "0.5.12.post1", "0.5.16", "0.5.19", "0.5.23")
 
 # ``make test`` runs the processor suite in these: the oldest, the newest, the reference (0.5.12.post1), and
