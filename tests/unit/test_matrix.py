@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from deepeyes_patch.compat import TESTED
+from tests.lab.environments import CHECKOUT
+from tests.lab.releases import RELEASES, SERVED
 from tests.matrix import table
 
 REQUIRED = {
@@ -136,6 +139,24 @@ def test_one_line_is_rewritten_or_put_in_its_place() -> None:
     assert again == text.replace("`1a2b3c`", "`new`", 1)
     between = table.updated(text, entry("0.5.7"), ["0.5.3", "0.5.5"])
     assert between == table.document([entry("0.5.3"), entry("0.5.7"), entry("0.5.9")])
+
+
+def test_the_table_in_the_repository_has_every_release_right() -> None:
+    """What messages claim to be tested (`compat.TESTED`)."""
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (CHECKOUT / "docs" / "compatibility.md").read_text().splitlines()
+        if line.startswith("| 0.5.")
+    ]
+    rows = {found[0]: dict(zip(table.COLUMNS, found, strict=True)) for found in cells}
+    assert list(rows) == list(RELEASES)
+    assert f"{next(iter(RELEASES))} to {list(RELEASES)[-1]}, every release" == TESTED
+    for release, row in rows.items():
+        right, asked = row["patched"].split(" of ")
+        assert right == asked, release
+        told = " ".join(row.values())
+        assert not [word for word in ("failed", "WRONG", "STILL", "LOST", "NO;") if word in told], release
+        assert row["server"].split(";")[0] == ("yes" if release in SERVED else "-"), release
 
 
 def test_summary_is_one_line() -> None:
