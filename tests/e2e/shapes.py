@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.lab import client, flags, models, reference
+from deepeyes_patch.verification import tiny
+from tests.lab import client, flags, reference
 from tests.lab.client import Answer
 from tests.lab.server import Server
 from tests.sglang import rollouts
@@ -151,7 +152,7 @@ BAD: dict[str, Callable[[Path], Bad]] = {
     ),
     "ids that SGLang cuts to the context length": _bad(
         lambda f, ids, data: Bad(
-            [*ids, *[5] * models.CONTEXT], data, r"exceed the context length, and SGLang cut them to"
+            [*ids, *[5] * tiny.CONTEXT], data, r"exceed the context length, and SGLang cut them to"
         )
     ),
     "an image that cannot be decoded": _bad(

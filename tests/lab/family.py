@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+from deepeyes_patch.verification import tiny
 from tests.lab import models, processors, vocabularies
 from tests.lab.installed import has_module
 from tests.lab.vocabularies import Vocabulary
@@ -94,7 +95,7 @@ def ensure(kind: Kind) -> Path:
 def _write(kind: Kind, folder: Path) -> None:
     words = vocabularies.tiny()
     added = _MORE_TOKENS.get(kind, {})
-    known = vocabularies.SPECIAL_TOKENS + vocabularies.ADDED_TOKENS
+    known = tiny.SPECIAL_TOKENS + tiny.ADDED_TOKENS
     more = [token for token in added.values() if token not in known]
     words.write(folder)
     tokenizer = models.tokenizer_config(words)

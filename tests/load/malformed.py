@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from deepeyes_patch.verification import tiny
 from tests.e2e.shapes import Sent
 from tests.fuzz.oracle import Grid, Words, due
 from tests.fuzz.requests import edits
@@ -250,7 +251,7 @@ def _bad_row(draw: st.DrawFn, words: Words, folder: Path, row: Sent) -> Malforme
 
 
 def _too_long(draw: st.DrawFn, words: Words, folder: Path, row: Sent) -> Malformed:
-    ids = [*row.prompt, *[draw(st.integers(0, 99))] * (models.CONTEXT + draw(st.integers(0, 50)))]
+    ids = [*row.prompt, *[draw(st.integers(0, 99))] * (tiny.CONTEXT + draw(st.integers(0, 50)))]
     return Malformed("too long", single(Sent(ids, row.images, []), NEW_TOKENS), ("long|exceed",))
 
 
