@@ -18,8 +18,8 @@ from tests.sglang import rollouts
 
 POOL = 40
 LONGEST = 4  # new tokens
-# Batches of changing sizes round differently: a step of bf16 logits between 1 and 2 is 0.0078, and text
-# without any image, which is stock's own, is off by as much. What is wrong is off by `shapes.WRONG`, 0.02.
+# Batches of changing sizes seem to round differently: a step of bf16 logits between 1 and 2 is 0.0078, and
+# text without any image is off by as much. What is wrong is off by `shapes.WRONG`, 0.02.
 NOISE = 0.01
 SIZES = ((256, 256), (448, 224), (320, 288), (224, 672))
 
