@@ -7,12 +7,13 @@ of a repair runs the real releases (``tests/sglang``, ``tests/e2e``).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,3 +160,22 @@ def copy_package(
         assert spec is not None, f"the tests need {name}"
         assert spec.submodule_search_locations
         shutil.copytree(spec.submodule_search_locations[0], target / name, ignore=ignore)
+
+
+@contextlib.contextmanager
+def held(program: str) -> Iterator[int]:
+    """The pid of a child that has run ``program`` and waits; it ends with the block."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{program}\nprint('up', flush=True); input()"],
+        cwd=CHECKOUT,
+        env=clean_environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        yield child.pid
+    finally:
+        child.communicate("\n", timeout=60)

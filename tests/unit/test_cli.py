@@ -16,7 +16,7 @@ from deepeyes_patch.cli import repairs, run, status, terminal, verify
 from deepeyes_patch.cli.sources import Sources
 from deepeyes_patch.cli.terminal import CommandError
 from deepeyes_patch.compat import Seam
-from tests.interpreters import CHECKOUT, Interpreter, clean_environ
+from tests.interpreters import CHECKOUT, Interpreter, clean_environ, held
 
 COMMANDS = ("doctor", "verify", "run", "status")
 
@@ -184,23 +184,10 @@ sys.exit(main(["status", "1"]))
 def test_a_failed_repair_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     program = (
         "from deepeyes_patch import record, counters\n"
-        "record.publish('0.1.0', {'processor': 'failed (no such seam)'}, counters.NAMES)\n"
-        "print('up', flush=True); input()"
+        "record.publish('0.1.0', {'processor': 'failed (no such seam)'}, counters.NAMES)"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=CHECKOUT,
-        env=clean_environ(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "up\n"
-    try:
-        assert cli_main.main(["status", str(child.pid)]) == 1
-    finally:
-        child.communicate("\n", timeout=60)
+    with held(program) as pid:
+        assert cli_main.main(["status", str(pid)]) == 1
     assert "failed (no such seam)" in capsys.readouterr().out
 
 

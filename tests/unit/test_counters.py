@@ -14,7 +14,7 @@ import pytest
 
 from deepeyes_patch import counters, record
 from deepeyes_patch.cli import processes
-from tests.interpreters import CHECKOUT, clean_environ
+from tests.interpreters import CHECKOUT, clean_environ, held
 
 PACKAGE = CHECKOUT / "deepeyes_patch"
 STATES = {"processor": "patched (C)", "mrope": "native", "video": "off"}
@@ -209,20 +209,7 @@ def test_there_is_room_for_all_counts() -> None:
 
 
 def test_a_process_that_has_ended_leaves_nothing() -> None:
-    program = (
-        "from deepeyes_patch import record; record.publish('1', {}, []); print('up', flush=True); input()"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=CHECKOUT,
-        env=clean_environ(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "up\n"
-    assert processes.look_at(child.pid, os.getpid()).record is not None
-    child.communicate("\n", timeout=60)
-    assert child.pid not in processes.running()
+    with held("from deepeyes_patch import record; record.publish('1', {}, [])") as pid:
+        assert processes.look_at(pid, os.getpid()).record is not None
+    assert pid not in processes.running()
     assert not [p for p in Path("/dev/shm").iterdir() if "deepeyes_patch" in p.name]
