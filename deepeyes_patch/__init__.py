@@ -1,7 +1,8 @@
 """Run-time repairs for Qwen-VL serving in SGLang.
 
-Nothing is imported here but ``os`` and ``sys``: `start` runs from ``deepeyes_patch.pth`` in every Python
-process of the environment, whether it will ever import SGLang or not.
+Nothing is imported here but ``os`` and ``sys``, not even ``__future__``: where a switch is set, `start` runs
+from ``deepeyes_patch.pth`` in every Python process of the environment, whether it will ever import SGLang
+or not.
 
 Public names
 ------------
@@ -14,8 +15,6 @@ status()
 DeepEyesPatchError, SettingsError, IncompatibleSGLangError
     What the package raises at start-up. A request that is refused gets a plain ``ValueError``.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -38,7 +37,6 @@ __all__ = [
     "uninstall",
 ]
 
-# The .pth line spells these out too, so that it need not import us to learn that we are off.
 OFF_VALUES = ("", "0", "false", "off")
 
 _HOMES = {
@@ -58,7 +56,8 @@ def start() -> None:
     the first import of ``sglang``. Never raises and never prints: an interpreter that does not
     import SGLang must not notice a broken installation of ours.
     """
-    # The .pth line has asked this already; the .start file, which Python 3.15 reads instead, has not.
+    # The .pth line asks only whether a variable is there, and the .start file, which Python 3.15 reads
+    # instead, asks nothing.
     value = os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH") or ""
     if value.strip().lower() in OFF_VALUES:
         return
@@ -85,7 +84,7 @@ class _BrokenInstallation:
             )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _HOMES:
         from importlib import import_module
 

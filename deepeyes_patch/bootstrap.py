@@ -5,16 +5,14 @@ environment in which a switch is on (pip, ninja, compile workers, judges), most 
 SGLang. wrapt, whose import costs several times a bare interpreter, comes with the installer.
 """
 
-from __future__ import annotations
-
 import _thread
 import os
 import sys
-from importlib.machinery import ModuleSpec
 
-TYPE_CHECKING = False  # importing `typing` would be a third of what a process pays for us
+TYPE_CHECKING = False  # each import here, `__future__` too, is a good part of what a process pays for us
 if TYPE_CHECKING:
     from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 # Tells a child that its parent was watching, or had installed, when it started the child.
@@ -76,7 +74,7 @@ class SGLangFinder:
     def __init__(self) -> None:
         self._asking: set[tuple[int, str]] = set()
 
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
         """Return what the other finders find, with an `_InstallingLoader` around its loader."""
         if _activated or (fullname != "sglang" and not fullname.startswith("sglang.")):
             return None
@@ -92,7 +90,7 @@ class SGLangFinder:
             spec.loader = _InstallingLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
-    def _ask_others(self, *question: object) -> ModuleSpec | None:
+    def _ask_others(self, *question: object) -> "ModuleSpec | None":
         for finder in list(sys.meta_path):
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(*question)  # type: ignore[arg-type]
@@ -104,13 +102,13 @@ class SGLangFinder:
 class _InstallingLoader:
     """Installs what the environment selects, or raises why it cannot; then the real loader takes over."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: "Loader") -> None:
         self._loader = loader
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         _activate()
         module.__loader__ = self._loader
         if module.__spec__ is not None:
@@ -149,7 +147,7 @@ def _activate() -> None:
         sys.meta_path = [finder for finder in sys.meta_path if not isinstance(finder, SGLangFinder)]
 
 
-def _refuse_half_on(source: str | None) -> None:
+def _refuse_half_on(source: "str | None") -> None:
     """Stop a child whose parent ran without the switch.
 
     The tokenizer manager lives in the parent and the models in its children. A script that sets the

@@ -16,7 +16,7 @@ from pathlib import Path
 
 # SHA-256 of the start-up files that belong to this version.
 SHIPPED = {
-    "deepeyes_patch.pth": "99928fd9b1745c4bfc744a1094519230fe7f7402eeb8fdf5ac4f9d572cce2d5d",
+    "deepeyes_patch.pth": "a2902739bc70d2663e6b4675e9606a8195c773210b82d302df5a964d5afe4d73",
     "deepeyes_patch.start": "1204d708f1637ffa5189958ced914f61bf00b25d17a79fe63d3438528e65433a",
 }
 

@@ -52,6 +52,11 @@ def test_off_imports_nothing_of_ours_not_even_with_sglang(patched: Interpreter) 
     assert patched.run(HOOKS_LIVE + LOADED).printed() == "False"
 
 
+@pytest.mark.parametrize("value", ["", "0", "off"])
+def test_a_value_that_means_off_imports_the_module_that_reads_it(patched: Interpreter, value: str) -> None:
+    assert patched.run(LOADED, environ={"DEEPEYES_PATCH": value}).printed() == "deepeyes_patch"
+
+
 @pytest.mark.parametrize("environ", [ON, RELAX_ON, UNKNOWN])
 def test_on_imports_two_modules_until_sglang_comes(patched: Interpreter, environ: dict[str, str]) -> None:
     program = "import json, logging, email.message\n" + LOADED
