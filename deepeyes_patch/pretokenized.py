@@ -199,14 +199,10 @@ class PretokenizedRequest:
 
 def _token_ids(ids: Sequence[int], vocab_size: int) -> tuple[IdArray, list[int]]:
     """The ids as int64 [T] and as a list of our own; the model has embeddings for all of them."""
-    values: IdArray
     try:
-        if _are_ints(ids):
-            values, own = numpy.fromiter(ids, numpy.int64, len(ids)), list(ids)
-        else:
-            # Slower, and strict: NumPy's own conversion would cut fractions off.
-            values = numpy.asarray(array("q", ids))
-            own = values.tolist()
+        # Strict, and quick on a list; NumPy's own conversion would cut fractions off.
+        values: IdArray = numpy.asarray(array("q", ids))
+        own = list(ids) if _are_ints(ids) else values.tolist()
     except (TypeError, OverflowError) as error:
         raise ValueError(f"input_ids must be a flat sequence of token ids: {error}") from error
     outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))

@@ -131,6 +131,8 @@ def offsets(spans: Sequence[Span], counts: Sequence[int]) -> list[tuple[int, int
 
 
 def _with_lengths(ids: Sequence[int], spans: Sequence[Span], lengths: Sequence[int]) -> list[int]:
+    if all(span.length == length for span, length in zip(spans, lengths, strict=True)):
+        return list(ids)
     result: list[int] = []
     position = 0
     for span, length in zip(spans, lengths, strict=True):
