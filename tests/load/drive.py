@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def refusal(answer: Answer) -> tuple[int, str]:
     error = answer.body.get("error", answer.body) if isinstance(answer.body, dict) else answer.body
     if not isinstance(error, dict) or "message" not in error:
         return answer.status, error if isinstance(error, str) else json.dumps(error)
-    return int(error.get("code") or answer.status) if answer.status == 200 else answer.status, error[
-        "message"
-    ]
+    if answer.status != 200:
+        return answer.status, error["message"]
+    # The status line of a stream is long gone; its error event names no code on some releases.
+    return int(error.get("code") or HTTPStatus.BAD_REQUEST), error["message"]
