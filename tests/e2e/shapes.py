@@ -33,6 +33,15 @@ ANSWER_SECONDS = 90  # the first answer of a server takes seconds on a busy mach
 
 PICTURES = [rollouts.picture(width, height) for width, height in rollouts.SIZES]
 
+
+def unseen(count: int, seed: int) -> list[Image.Image]:
+    """Pictures that no server has features of yet.
+
+    SGLang keeps features over a flush, and their last bits depend on what was computed beside them.
+    """
+    return [rollouts.picture(*size, seed=seed) for size in rollouts.SIZES[:count]]
+
+
 TURNS = [
     f"<|im_start|>user\n{IMAGE}Where is the red cup? Zoom in when you are not sure.<|im_end|>\n"
     "<|im_start|>assistant\n",

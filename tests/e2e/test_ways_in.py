@@ -194,12 +194,11 @@ def test_chat_ids(folder: Path, stock: Server, patched: Server) -> None:
 @pytest.mark.parametrize("images", [0, 2], ids=["no images", "two images"])
 def test_chats_get_the_stock_answer(images: int, stock: Server, patched: Server) -> None:
     answers = []
+    pictures = shapes.unseen(images, seed=1002)
     for running in (stock, patched):
-        # A cached prefix would change the last bits, and each server has heard other requests.
+        # A cached prefix or feature would change the last bits, and each server has heard other requests.
         assert client.post(f"{running.url}/flush_cache", {})[0] == 200
-        status, text = chat(
-            running, *PICTURES[:images], max_tokens=16, logprobs=True, top_logprobs=1, ignore_eos=True
-        )
+        status, text = chat(running, *pictures, max_tokens=16, logprobs=True, top_logprobs=1, ignore_eos=True)
         assert status == 200, text
         answers.append(json.loads(text))
     theirs, ours = answers
