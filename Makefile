@@ -31,10 +31,10 @@ smoke-%:
 	@$(PYTHON) tests/lab/environments.py $*
 	.lab/$*/bin/python -m pytest -q -s -W ignore tests/e2e/test_smoke.py
 
-# The processor suites run on one thread each, so two at a time; servers want the machine for themselves.
+# The processor suites run on one thread each, and servers spend most of their time in starting: two at a time.
 test: lint unit install docs
 	@$(MAKE) --jobs=2 --output-sync=target sglang
-	@$(MAKE) e2e
+	@$(MAKE) --jobs=2 --output-sync=target e2e
 
 lint: lab
 	.lab/base/bin/python -m ruff check .
@@ -54,7 +54,7 @@ docs: lab
 
 sglang: $(RELEASES:%=sglang-%)
 
-e2e: e2e-0.5.3 e2e-0.5.3.post1 e2e-0.5.12.post1 e2e-0.5.23
+e2e: e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 e2e-0.5.3.post1  # the longest first
 
 # Each release has an environment of its own; its tests run inside it.
 sglang-%:
