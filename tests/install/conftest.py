@@ -13,15 +13,21 @@ import pytest
 
 from tests import interpreters
 from tests.interpreters import CHECKOUT, Interpreter, clean_environ
+from tests.lab import environments
 
-# Everything a distribution of ours is made of; docs and tests are not needed to build a wheel.
+# Everything a distribution of ours is made of.
 SOURCES = [
     "deepeyes_patch",
     "deepeyes_patch.pth",
     "deepeyes_patch.start",
-    "pyproject.toml",
-    "README.md",
+    "docs",
+    "tests",
+    ".gitignore",
+    "CHANGELOG.md",
     "LICENSE",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
 ]
 VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 SECONDS = 300  # bound on one pip run
@@ -49,28 +55,39 @@ def pip(*arguments: str | Path, python: Path | None = None, **environ: str) -> N
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout's sources, so that building leaves nothing behind in the checkout."""
-    copy = tmp_path_factory.mktemp("checkout")
+    return copy_sources(tmp_path_factory.mktemp("checkout"))
+
+
+def copy_sources(folder: Path) -> Path:
+    """Copy what the distributions are made of into ``folder``; return it."""
+    folder.mkdir(exist_ok=True)
     for name in SOURCES:
         source = CHECKOUT / name
         if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(source, copy / name)
-    return copy
+            shutil.copy(source, folder / name)
+    return folder
+
+
+def build(source: Path, target: Path, *options: str, umask: int = -1, **environ: str) -> Path:
+    """Build ``source`` with this environment's hatchling into ``target``; return that."""
+    child = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", target, source],
+        env=clean_environ(**environ),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        umask=umask,
+    )
+    assert child.returncode == 0, f"{child.stdout}{child.stderr}"
+    return target
 
 
 @pytest.fixture(scope="session")
 def distributions(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that was built from it."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout],
-        env=clean_environ(),
-        check=True,
-        capture_output=True,
-        timeout=SECONDS,
-    )
-    return folder
+    return build(checkout, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +100,13 @@ def wheel(distributions: Path) -> Path:
 def sdist(distributions: Path) -> Path:
     (path,) = distributions.glob("*.tar.gz")
     return path
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """The folder with the scripts of ``tests/lab/locks/packaging.txt``: twine, check-wheel-contents, uv."""
+    environments.ensure(["packaging"])
+    return CHECKOUT / ".lab" / "packaging" / "bin"
 
 
 @pytest.fixture(scope="session")

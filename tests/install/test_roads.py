@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import email
 import shutil
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -43,43 +41,6 @@ def assert_stopped(interpreter: Interpreter, environ: dict[str, str], *words: st
     assert result.code != 0, result
     for word in words:
         assert word in result.err.splitlines()[-1], result
-
-
-def package_files(checkout: Path) -> set[str]:
-    return {
-        str(path.relative_to(checkout)) for path in checkout.glob("deepeyes_patch/**/*") if path.is_file()
-    }
-
-
-# --- what is built ----------------------------------------------------------------------------------
-
-
-def test_what_the_wheel_holds(wheel: Path, checkout: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        metadata = email.message_from_bytes(
-            archive.read(next(name for name in names if name.endswith(".dist-info/METADATA")))
-        )
-        for name in ("deepeyes_patch.pth", "deepeyes_patch.start"):
-            assert archive.read(name) == (checkout / name).read_bytes()
-    assert {name for name in names if ".dist-info/" not in name} == {
-        "deepeyes_patch.pth",
-        "deepeyes_patch.start",
-        *package_files(checkout),
-    }
-    assert "deepeyes_patch/py.typed" in names
-    assert wheel.name.endswith("-py3-none-any.whl")
-    required = [value for value in metadata.get_all("Requires-Dist", []) if "extra ==" not in value]
-    assert sorted(value.split(">")[0] for value in required) == ["importlib-metadata", "wrapt"]
-    assert metadata["Requires-Python"] == ">=3.10"
-    assert metadata["License-Expression"] == "Apache-2.0"
-
-
-def test_what_the_sdist_holds(sdist: Path, checkout: Path) -> None:
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"deepeyes_patch.pth", "deepeyes_patch.start", "pyproject.toml", "LICENSE", "README.md"} <= names
-    assert package_files(checkout) <= names
 
 
 # --- roads ------------------------------------------------------------------------------------------

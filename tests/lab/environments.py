@@ -2,7 +2,7 @@
 
 Standard library only, so that a bare machine can run it. Without arguments it prepares the releases
 that every test run covers (`releases.TESTED`) and the plain environment for unit tests (``base``). ``docs``
-is the one that builds the site; it shares nothing with the others.
+builds the site and ``packaging`` looks at distributions; these hold tools, and share nothing with the others.
 
 Two places, so that a fresh checkout is cheap:
 
@@ -42,7 +42,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 LOCKS = Path(__file__).resolve().parent / "locks"
 STANDINS = Path(__file__).resolve().parent / "standins"
 BASE = "base"
-DOCS = "docs"
+TOOLS = ("docs", "packaging")
 # The locks were made on this version. Another may do, where its compiled wheels are to be had.
 LOCK_PYTHON = "3.11"
 COMPLETE = ".complete"
@@ -72,13 +72,14 @@ def base_python() -> Path:
 def ensure(releases: Sequence[str] = (), python: str = LOCK_PYTHON) -> None:
     """Make every named environment usable (default: those that are tested), building what is missing."""
     names = list(releases) or [BASE, *TESTED]
-    if DOCS in names:
-        names.remove(DOCS)
-        _ensure_docs()
-        if not names:
-            return
+    for tools in TOOLS:
+        if tools in names:
+            _ensure_tools(tools)
+    names = [name for name in names if name not in TOOLS]
+    if not names:
+        return
     if unknown := [name for name in names if name != BASE and name not in RELEASES]:
-        known = ", ".join([BASE, DOCS, *RELEASES])
+        known = ", ".join([BASE, *TOOLS, *RELEASES])
         raise SystemExit(f"unknown release {', '.join(unknown)}; known: {known}")
     for version in {LOCK_PYTHON, python}:  # the lock's own has the tools
         _layer(_base_layer(version), functools.partial(_build_base, version))
@@ -93,11 +94,11 @@ def ensure(releases: Sequence[str] = (), python: str = LOCK_PYTHON) -> None:
             _link(name, wheel, python)
 
 
-def _ensure_docs() -> None:
-    lock = LOCKS / "docs.txt"
-    layer = cache() / f"docs-{_digest(lock.read_text(), _spelt(LOCK_PYTHON))}"
-    _layer(layer, functools.partial(_build_docs, lock))
-    link = CHECKOUT / ".lab" / DOCS
+def _ensure_tools(name: str) -> None:
+    lock = LOCKS / f"{name}.txt"
+    layer = cache() / f"{name}-{_digest(lock.read_text(), _spelt(LOCK_PYTHON))}"
+    _layer(layer, functools.partial(_build_tools, lock))
+    link = CHECKOUT / ".lab" / name
     with locked(CHECKOUT / ".lab" / "lock"):
         link.unlink(missing_ok=True)
         link.symlink_to(layer)
@@ -162,8 +163,8 @@ def _build_base(version: str, folder: Path) -> None:
         _pip(python, "install", "--no-deps", "-r", str(inconsistent))
 
 
-def _build_docs(lock: Path, folder: Path) -> None:
-    with _step("docs: what builds the site"):
+def _build_tools(lock: Path, folder: Path) -> None:
+    with _step(f"{lock.stem}: tools"):
         _run([_interpreter(LOCK_PYTHON), "-m", "venv", str(folder)])
         _pip(str(folder / "bin" / "python"), "install", "--no-deps", "-r", str(lock))
 
