@@ -116,10 +116,33 @@ class _InstallingLoader:
         self._loader.exec_module(module)
 
 
-_UNLOADABLE = (
+UNLOADABLE = (
     "deepeyes-patch is switched on and cannot be loaded: {error}. Reinstall it (pip install "
     "--force-reinstall deepeyes-patch), which brings wrapt along, or set DEEPEYES_PATCH=off."
 )
+
+
+def require_same_version() -> None:
+    """Stop where another version has been installed since this process started.
+
+    Its modules would be imported beside those of ours that are loaded already. Where nothing is
+    installed any more, the import that follows says so.
+
+    Raises
+    ------
+    RuntimeError
+        The package's file names another version than the one that was loaded from it.
+    """
+    package = sys.modules["deepeyes_patch"]
+    try:
+        source = package.__spec__.loader.get_source("deepeyes_patch")  # type: ignore[union-attr]
+    except (ImportError, OSError):
+        return
+    if source is not None and f'__version__ = "{package.__version__}"' not in source:
+        raise RuntimeError(
+            f"deepeyes-patch {package.__version__} was replaced by another version while this process was "
+            f"starting, and modules of both would be mixed. Start it again."
+        )
 
 
 def _activate() -> None:
@@ -128,10 +151,11 @@ def _activate() -> None:
     with _activation:
         if _activated:
             return
+        require_same_version()
         try:
             from deepeyes_patch import errors, settings
         except Exception as error:  # missing, or half written
-            raise RuntimeError(_UNLOADABLE.format(error=error)) from error
+            raise RuntimeError(UNLOADABLE.format(error=error)) from error
 
         selected = settings.read(os.environ)
         if selected.repairs:
@@ -139,7 +163,7 @@ def _activate() -> None:
             try:
                 from deepeyes_patch import installer
             except Exception as error:  # half a wrapt raises AttributeError
-                raise errors.DeepEyesPatchError(_UNLOADABLE.format(error=error)) from error
+                raise errors.DeepEyesPatchError(UNLOADABLE.format(error=error)) from error
             installer.install(selected.repairs)
         _activated = True
         # Import loops over this very list on other threads: taking an element out in place would make

@@ -14,8 +14,9 @@ import contextlib
 import importlib.util
 import logging
 import os
+import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -205,12 +206,32 @@ def _recorded(repair: str, patch: Callable[[ModuleType], str | None]) -> Callabl
     return hook
 
 
+@contextlib.contextmanager
+def _importing(name: str) -> Iterator[None]:
+    """Around an import of ours in a hook: by then another version may be installed, or none.
+
+    Raises
+    ------
+    DeepEyesPatchError, RuntimeError
+        A module of ours is gone, or is one of another version.
+    """
+    try:
+        if f"deepeyes_patch.{name}" not in sys.modules:
+            bootstrap.require_same_version()
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("deepeyes_patch"):  # torch, say
+            raise
+        raise DeepEyesPatchError(bootstrap.UNLOADABLE.format(error=error)) from error
+
+
 def _patch_processor(module: ModuleType) -> str:
     # First the door, then the house: should anything below fail, construction is refused.
     candidates = compat.classes_defined_in(module, lambda cls: hasattr(cls, "process_mm_data_async"))
     for cls in candidates:
         wrapping.wrap(cls, "__init__", _construct)
-    from deepeyes_patch import processor
+    with _importing("processor"):
+        from deepeyes_patch import processor
 
     cls = processor.apply(module, SWITCH)
     return f"patched ({cls.__name__})"
@@ -222,13 +243,15 @@ def _patch_factory(module: ModuleType) -> None:
 
 
 def _patch_intake(module: ModuleType) -> None:
-    from deepeyes_patch import intake
+    with _importing("intake"):
+        from deepeyes_patch import intake
 
     intake.apply(module, SWITCH)
 
 
 def _patch_workers(module: ModuleType) -> None:
-    from deepeyes_patch import workers
+    with _importing("workers"):
+        from deepeyes_patch import workers
 
     workers.apply(module, "processor", SWITCH, _qwen_vl_type)
 
@@ -252,8 +275,29 @@ def _undo_video() -> None:
     processor.undo_video()
 
 
+@contextlib.contextmanager
+def _or_refused(module: ModuleType) -> Iterator[None]:
+    """Where what `binding.refuse` is in cannot be imported: let no rope with sections be built."""
+    try:
+        yield
+    except Exception as error:
+        failure = error
+
+        def get_rope(
+            wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:
+            if any(isinstance(a, dict) and "mrope_section" in a for a in (*args, *kwargs.values())):
+                raise failure.with_traceback(None)
+            return wrapped(*args, **kwargs)
+
+        if hasattr(module, "get_rope"):
+            wrapping.wrap(module, "get_rope", get_rope)
+        raise
+
+
 def _patch_rope(module: ModuleType) -> str:
-    from deepeyes_patch.mrope import binding
+    with _or_refused(module), _importing("mrope.binding"):
+        from deepeyes_patch.mrope import binding
 
     try:
         return binding.apply(module, SWITCH, _announce)
@@ -263,7 +307,8 @@ def _patch_rope(module: ModuleType) -> str:
 
 
 def _patch_qwen3_5(module: ModuleType) -> str | None:
-    from deepeyes_patch.mrope import binding, gated_attention
+    with _or_refused(module), _importing("mrope.gated_attention"):
+        from deepeyes_patch.mrope import binding, gated_attention
 
     binding.apply_to_model(module)
     try:
