@@ -29,7 +29,7 @@ SOURCES = [
     "README.md",
     "pyproject.toml",
 ]
-VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 SECONDS = 300  # bound on one pip run
 
 

@@ -48,6 +48,8 @@ LOCK_PYTHON = "3.11"
 COMPLETE = ".complete"
 # What a Ray actor takes beside the base; 70 MB to fetch, 240 MB on disk, so only its own test has it.
 RAY = ("ray==2.58.0", "msgpack==1.2.4", "protobuf==7.36.2")
+# CPython 3.15.0rc1 for node, where no other Python 3.15 is to be had; 15 MB, by npm.
+PYODIDE = "pyodide@315.0.0-alpha.2"
 INSTALL_SECONDS = 1800  # bound on one pip run: torch is gigabytes
 
 
@@ -124,6 +126,19 @@ def ray_layer() -> Path:
     def build(folder: Path) -> None:
         with _step(", ".join(RAY)):
             _pip(str(base_python()), "install", "--no-deps", "--target", str(folder), *RAY)
+
+    _layer(folder, build)
+    return folder
+
+
+def pyodide_layer() -> Path:
+    """The folder of the cache with Pyodide, installed on the first call, which needs npm."""
+    folder = cache() / f"pyodide-{_digest(PYODIDE)}"
+
+    def build(folder: Path) -> None:
+        with _step(PYODIDE):
+            quiet = ("--ignore-scripts", "--no-audit", "--no-fund")
+            _run(["npm", "install", *quiet, "--prefix", str(folder), PYODIDE])
 
     _layer(folder, build)
     return folder
