@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,8 @@ SOURCES = [
 ]
 VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 SECONDS = 300  # bound on one pip run
+
+Install = Callable[..., None]
 
 
 def pip(*arguments: str | Path, python: Path | None = None, **environ: str) -> None:
@@ -130,6 +132,29 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def offline(wheelhouse: Path) -> dict[str, str]:
     """pip's variables for installing out of the wheelhouse alone, in build environments too."""
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheelhouse)}
+
+
+@pytest.fixture(scope="session")
+def by_uv(tools: Path, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
+    """uv, used as `by_pip` is: a command of ``pip``, and for which Python. Out of the wheelhouse alone."""
+    uv = Interpreter(tools / "uv", {"UV_CACHE_DIR": str(tmp_path_factory.mktemp("uv"))})
+
+    def run(command: str, *arguments: str | Path, python: Path) -> None:
+        options = ["--no-index", "--find-links", wheelhouse] if command == "install" else []
+        result = uv.run("pip", command, "-q", "--python", python, *options, *arguments)
+        assert result.code == 0, result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def by_pip(offline: dict[str, str]) -> Install:
+    """pip, used as `by_uv` is."""
+
+    def run(command: str, *arguments: str | Path, python: Path) -> None:
+        pip(command, *(["-y"] if command == "uninstall" else []), *arguments, python=python, **offline)
+
+    return run
 
 
 @pytest.fixture(scope="session")

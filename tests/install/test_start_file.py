@@ -1,7 +1,7 @@
 """``deepeyes_patch.start``, which Python 3.15 reads in place of the line in ``deepeyes_patch.pth`` (PEP 829).
 
-`test_a_wheel_on_each_python` of test_roads.py runs a native 3.15 where there is one. Here it is CPython 3.15 as
-Pyodide has it: compiled for WebAssembly, with its own ``site.py``, which is what is looked at.
+`test_a_wheel_on_each_python` of test_roads.py runs a native 3.15 where there is one. Here it is CPython 3.15
+as Pyodide has it: compiled for WebAssembly, with its own ``site.py``, which is what is looked at.
 """
 
 from __future__ import annotations

@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests import interpreters
-from tests.install.conftest import build, copy_sources, files_below, on_made_up, pip
+from tests.install.conftest import Install, build, copy_sources, files_below, on_made_up
 from tests.install.test_roads import assert_quiet
 from tests.interpreters import HOOKS_LIVE, ON, Interpreter, Result, clean_environ
-
-Install = Callable[..., None]
 
 # What only the previous version has.
 RETIRED = ("deepeyes_patch/retired.py", "deepeyes_patch_retired.pth")
@@ -48,27 +46,6 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = build(source, source.parent / "dist", "--wheel").glob("*.whl")
     assert "-0.0.1-" in wheel.name
     return wheel
-
-
-@pytest.fixture(scope="module")
-def by_uv(tools: Path, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
-    """uv, which answers as ``pip`` of tests/install/conftest.py does, out of the wheelhouse."""
-    uv = Interpreter(tools / "uv", {"UV_CACHE_DIR": str(tmp_path_factory.mktemp("uv"))})
-
-    def run(command: str, *arguments: str | Path, python: Path) -> None:
-        options = ["--no-index", "--find-links", wheelhouse] if command == "install" else []
-        result = uv.run("pip", command, "-q", "--python", python, *options, *arguments)
-        assert result.code == 0, result
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def by_pip(offline: dict[str, str]) -> Install:
-    def run(command: str, *arguments: str | Path, python: Path) -> None:
-        pip(command, *(["-y"] if command == "uninstall" else []), *arguments, python=python, **offline)
-
-    return run
 
 
 # --- at rest ------------------------------------------------------------------------------------------
