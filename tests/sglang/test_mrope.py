@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -171,6 +172,25 @@ def test_sections_that_do_not_fit_are_an_error(installed: Any) -> None:
         pytest.skip("this release interleaves by itself")
     with pytest.raises(ValueError, match=r"mrope_section \[16, 16, 16\] sums to 48.*needs 64"):
         build(installed, {**INTERLEAVED, "mrope_section": [16, 16, 16]})
+
+
+def test_no_rope_with_sections_where_our_modules_are_gone(
+    rope_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after ``pip uninstall`` while SGLang starts. It got stock's, and a scheduler said nothing."""
+    from deepeyes_patch import installer, mrope
+
+    monkeypatch.setattr(installer, "_require_own_modules", lambda: None)  # they were there, then
+    monkeypatch.setitem(sys.modules, "deepeyes_patch.mrope.binding", None)
+    monkeypatch.delattr(mrope, "binding", raising=False)
+    deepeyes_patch.install(["mrope"])
+    try:
+        with pytest.raises(deepeyes_patch.DeepEyesPatchError, match=r"cannot be loaded.*--force-reinstall"):
+            build(rope_module, INTERLEAVED)
+        assert type(build(rope_module, None)).__name__ == "RotaryEmbedding"
+    finally:
+        deepeyes_patch.uninstall()
+    assert isinstance(build(rope_module, INTERLEAVED), rope_module.MRotaryEmbedding)
 
 
 def test_lost_sections_are_refused(installed: Any) -> None:
