@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import interpreters
-from tests.install.conftest import VERSIONS, files_below, on_made_up, pip
+from tests.install.conftest import VERSIONS, Install, files_below, on_made_up, pip
 from tests.interpreters import HOOKS_LIVE, OFF, ON, UNKNOWN, Interpreter
 from tests.lab import pythons
 
@@ -149,13 +149,13 @@ def test_a_target_folder_is_no_site_directory(
 
 
 def test_the_environment_below_holds_the_dependencies(
-    tmp_path: Path, wheel: Path, sglang_path: Path, offline: dict[str, str]
+    tmp_path: Path, wheel: Path, sglang_path: Path, by_uv: Install
 ) -> None:
     # --system-site-packages: our .pth runs before the site directory that holds wrapt is on the path.
     environment = interpreters.create(tmp_path / "env", system_site_packages=True)
     lower = tmp_path / "lower"
-    pip("install", "--target", lower, "wrapt", "importlib-metadata", **offline)
-    pip("install", "--no-deps", wheel, python=environment.python, **offline)
+    by_uv("install", "--target", lower, "wrapt", "importlib-metadata", python=environment.python)
+    by_uv("install", "--no-deps", wheel, python=environment.python)
     (environment.site_packages / "zzz-lower.pth").write_text(f"{lower}\n")
     order = (
         "import sys; paths = [path for path in sys.path if path.endswith(('site-packages', 'lower'))]\n"

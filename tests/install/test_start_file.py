@@ -9,12 +9,13 @@ from __future__ import annotations
 import pkgutil
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import deepeyes_patch
-from tests.install.conftest import pip
+from tests.install.conftest import Install
 from tests.interpreters import CHECKOUT, HOOKS_LIVE, ON, clean_environ
 from tests.lab import environments
 
@@ -41,10 +42,10 @@ def test_the_rules() -> None:
 
 
 @pytest.fixture(scope="module")
-def site_packages(tmp_path_factory: pytest.TempPathFactory, wheel: Path, offline: dict[str, str]) -> Path:
+def site_packages(tmp_path_factory: pytest.TempPathFactory, wheel: Path, by_uv: Install) -> Path:
     """Of a Python 3.15, with a line in ``deepeyes_patch.pth`` that tells whether it was run."""
     folder = tmp_path_factory.mktemp("pyodide")
-    pip("install", "--target", folder, "--no-compile", wheel, **offline)
+    by_uv("install", "--target", folder, wheel, python=Path(sys.executable))
     with (folder / "deepeyes_patch.pth").open("a") as pth:
         pth.write("import sys; sys.pth_was_read = True\n")
     return folder
