@@ -137,7 +137,14 @@ def pyodide_layer() -> Path:
 
     def build(folder: Path) -> None:
         with _step(PYODIDE):
-            quiet = ("--ignore-scripts", "--no-audit", "--no-fund")
+            # npm's own patience with a registry that does not answer is ten minutes.
+            quiet = (
+                "--ignore-scripts",
+                "--no-audit",
+                "--no-fund",
+                "--fetch-retries=1",
+                "--fetch-timeout=60000",
+            )
             _run(["npm", "install", *quiet, "--prefix", str(folder), PYODIDE])
 
     _layer(folder, build)
