@@ -24,8 +24,9 @@ def run(
     seconds: float,
     env: Mapping[str, str | None] | None = None,
     quiet: bool = False,
+    cwd: Path = CHECKOUT,
 ) -> None:
-    """Run ``command`` in the checkout; its errors go to ``log``, with ``quiet`` its output too.
+    """Run ``command`` in ``cwd``; its errors go to ``log``, with ``quiet`` its output too.
 
     ``env`` is added to this process's environment (None removes a variable). Interrupted in any way, the
     child is told to end, so that it can stop a server of its own.
@@ -39,7 +40,7 @@ def run(
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [str(part) for part in command],
-            cwd=CHECKOUT,
+            cwd=cwd,
             env={name: value for name, value in variables.items() if value is not None},
             stdin=subprocess.DEVNULL,
             stdout=errors if quiet else None,
