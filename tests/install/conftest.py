@@ -137,7 +137,9 @@ def offline(wheelhouse: Path) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def by_uv(tools: Path, wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Install:
     """uv, used as `by_pip` is: a command of ``pip``, and for which Python. Out of the wheelhouse alone."""
-    uv = Interpreter(tools / "uv", {"UV_CACHE_DIR": str(tmp_path_factory.mktemp("uv"))})
+    # Copied: what a test does to an installed file must not reach the cache.
+    environ = {"UV_CACHE_DIR": str(tmp_path_factory.mktemp("uv")), "UV_LINK_MODE": "copy"}
+    uv = Interpreter(tools / "uv", environ)
 
     def run(command: str, *arguments: str | Path, python: Path) -> None:
         options = ["--no-index", "--find-links", wheelhouse] if command == "install" else []
