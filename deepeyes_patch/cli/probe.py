@@ -11,16 +11,15 @@ SECONDS = 20  # bound on one child
 
 LIVE, OFF, BROKEN, FAILED = "live", "off", "broken", "failed"
 
+# Begins the line that is the answer: a sitecustomize or somebody's .pth may print too.
+_MARK = "deepeyes-patch: "
+
 # Printed by a child: whether our finder waits there, and which package it would use.
-_LOOK = """
+_LOOK = f"""
 import sys
 names = [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("deepeyes_patch")]
-if "SGLangFinder" in names:
-    print("live")
-elif "_BrokenInstallation" in names:
-    print("broken")
-else:
-    print("off")
+found = "live" if "SGLangFinder" in names else "broken" if "_BrokenInstallation" in names else "off"
+print("{_MARK}" + found, flush=True)
 """
 
 # A spawned child, which inherits this one's flags, looks for itself.
@@ -32,9 +31,10 @@ if __name__ == "__main__":
     child.join()
 """
 
-_FIND = """
+_FIND = f"""
 import importlib.machinery
-print("found" if importlib.machinery.PathFinder.find_spec("deepeyes_patch") else "missing")
+found = "found" if importlib.machinery.PathFinder.find_spec("deepeyes_patch") else "missing"
+print("{_MARK}" + found, flush=True)
 """
 
 
@@ -93,7 +93,8 @@ def _said(child: subprocess.Popen[str] | None) -> str:
         child.kill()
         child.communicate()
         return ""
-    return output.strip()
+    said = [line for line in output.splitlines() if line.startswith(_MARK)]
+    return said[-1][len(_MARK) :] if said else ""
 
 
 def _answer(child: subprocess.Popen[str] | None) -> str:

@@ -118,7 +118,7 @@ def _road(program: str, command: Sequence[str]) -> dict[str, str]:
         python, flags, through_folder
     ):
         return through_folder
-    if not probe.has_package(python, flags, {}):
+    if "-S" not in flags and not probe.has_package(python, flags, {}):
         raise terminal.CommandError(
             f"{asked} has no deepeyes_patch. Nothing was started. Run: {python} -m pip install "
             f"deepeyes-patch",
@@ -151,9 +151,16 @@ def interpreter_of(program: str, arguments: Sequence[str]) -> tuple[str, list[st
         return None
     if not line.startswith("#!"):
         return None
-    words = shlex.split(line[2:].strip())
+    try:
+        words = shlex.split(line[2:].strip())
+    except ValueError:  # a quote without its other half
+        return None
     if words and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if word != "-S" and "=" not in word]
+        words = words[2:] if words[1:2] == ["-S"] else words[1:]
+        if words and words[0].startswith("-"):  # another option of env's, which may clear the variables
+            return None
+        while words and "=" in words[0]:
+            del words[0]
         words[:1] = [found for word in words[:1] if (found := shutil.which(word))]
     if not words or not _PYTHON.match(Path(words[0]).name):
         return _behind_shell(program, words)

@@ -116,12 +116,28 @@ def test_a_script_with_a_first_line(installed: Interpreter, targeted: Interprete
         assert run(environment, script).printed() == "True"
 
 
+def test_what_others_print_at_start_is_no_answer(installed: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('welcome')\n")
+    path = f"{tmp_path}:{installed.environ['PYTHONPATH']}"
+    result = run(installed, installed.python, "-c", HOOKS_LIVE, PYTHONPATH=path)
+    assert (result.code, result.out.splitlines()[-1]) == (0, "True"), result
+
+
+def test_a_script_whose_env_line_skips_site(installed: Interpreter, tmp_path: Path) -> None:
+    script = tmp_path / "serve"
+    script.write_text(f"#!/usr/bin/env -S {installed.python} -S\nprint('started')\n")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    result = run(installed, script)
+    assert (result.code, result.out) == (1, ""), result
+    assert "Nothing was started" in result.err
+
+
 @pytest.mark.parametrize("flag", ["-S", "-IS"])
 def test_without_site_nothing_is_started(flag: str, installed: Interpreter) -> None:
     result = run(installed, installed.python, flag, "-c", "print('started')")
     assert (result.code, result.out) == (1, ""), result
     assert "Nothing was started" in result.err
-    assert "-S" in result.err
+    assert "which -I and -E do read, and -S does not" in " ".join(result.err.split())
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])

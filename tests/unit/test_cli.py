@@ -87,6 +87,8 @@ def test_flags_of_python() -> None:
         ("#!{python} -IS", ["-I", "-S"]),
         ("#!/usr/bin/env python3", []),
         ("#!/usr/bin/env -S python3 -E", ["-E"]),
+        ("#!/usr/bin/env -S python3 -S", ["-S"]),
+        ("#!/usr/bin/env -S A=1 python3 -s", ["-s"]),
     ],
 )
 def test_the_python_behind_a_script(line: str, expected: list[str], tmp_path: Path) -> None:
@@ -104,7 +106,16 @@ def test_the_python_behind_pips_script_with_a_long_path(tmp_path: Path) -> None:
     assert run.interpreter_of(str(script), []) == ("/a long/path/python3", [])
 
 
-@pytest.mark.parametrize("content", [b"\x7fELF\x02", b"#!/bin/bash\npython x.py\n", b""])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x7fELF\x02",
+        b"#!/bin/bash\npython x.py\n",
+        b"#!/usr/bin/env -S -i python3\n",
+        b"#!/some/where/python3 '\n",
+        b"",
+    ],
+)
 def test_programs_that_tell_no_python(content: bytes, tmp_path: Path) -> None:
     script = tmp_path / "program"
     script.write_bytes(content)
