@@ -100,7 +100,8 @@ def _write() -> None:
 def read(content: bytes) -> dict[str, Any] | None:
     """A record's text as `publish` was given it, with ``pid`` and ``counts`` as ``{name: count}``.
 
-    ``None`` where it is another layout's, or half written: then read again.
+    ``None`` where it is another layout's, or half written: then read again. Any process may hold a memfd of
+    this name, so nothing is taken for granted.
     """
     if len(content) < SIZE:
         return None
@@ -108,9 +109,25 @@ def read(content: bytes) -> dict[str, Any] | None:
     text = content[TEXT_AT : TEXT_AT + length]
     if magic != MAGIC or zlib.crc32(text) != checksum:
         return None
-    found: dict[str, Any] = json.loads(text)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not _is_well_formed(found):
+        return None
     values = struct.unpack_from(f"<{len(found['counts'])}q", content, COUNTS_AT)
     return {**found, "counts": dict(zip(found["counts"], values, strict=True))}
+
+
+def _is_well_formed(found: Any) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("pid"), int):
+        return False
+    repairs, names = found.get("repairs"), found.get("counts")
+    if not isinstance(repairs, dict) or not isinstance(names, list) or len(names) > COUNTS:
+        return False
+    words = [found.get("version"), *repairs.values(), *names]
+    sglang = found.get("sglang")
+    return all(isinstance(word, str) for word in words) and (sglang is None or isinstance(sglang, str))
 
 
 if hasattr(os, "register_at_fork"):

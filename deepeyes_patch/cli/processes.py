@@ -86,7 +86,8 @@ def _record(pid: int) -> dict[str, Any] | None:
             if os.readlink(folder / name) != _LINK:
                 continue
             for _ in range(_TRIES):
-                found = record.read((folder / name).read_bytes())
+                with open(folder / name, "rb") as held:
+                    found = record.read(held.read(record.SIZE))
                 if found is not None:
                     # A descriptor that was handed over by hand is another process's record.
                     return found if found["pid"] == _own_pid(pid) else None

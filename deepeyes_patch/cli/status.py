@@ -122,8 +122,8 @@ def _print(found: list[Process], asked: int | None) -> None:
     rows = [["PID", "RESTORED", "PASSED", "REFUSED", "PROCESS"]]
     for process in found:
         restored, passed, refused = _tally(process)
-        counts = [str(restored), str(passed), str(sum(refused.values()))]
-        rows.append([str(process.pid), *(counts if process.record else ["-"] * 3), _shown(process.name)])
+        counts = [str(restored), str(passed), str(sum(refused.values()))] if process.record else ["-"] * 3
+        rows.append([str(process.pid), *counts, terminal.printable(_shown(process.name))])
     room = terminal.WIDTH - 2
     lines = terminal.table(rows, right={0, 1, 2, 3})
     print(terminal.colour(lines[0], "bold"))
@@ -133,16 +133,17 @@ def _print(found: list[Process], asked: int | None) -> None:
             print("         not live")
             continue
         kept = process.record
-        print(f"         {_states(process)}")
+        print(f"         {terminal.printable(_states(process))}")
         for name, state in _failures(process).items():
-            print(terminal.colour(terminal.wrapped(f"{name}: {state}", " " * 9), "red"))
+            print(terminal.colour(terminal.wrapped(terminal.printable(f"{name}: {state}"), " " * 9), "red"))
         if refused := _tally(process)[2]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
-            print(terminal.wrapped(f"refused: {reasons}", " " * 9))
+            print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), " " * 9))
         if kept["version"] != _installed_version():
-            print(f"         runs deepeyes-patch {kept['version']}")
-    versions = sorted({f"SGLang {process.record['sglang']}" for process in live if process.record})
-    print(f"\n{len(live)} of {len(found)} processes live; {', '.join(versions)}")
+            print(f"         runs deepeyes-patch {terminal.printable(kept['version'])}")
+    versions = {process.record["sglang"] or "of unknown version" for process in live if process.record}
+    listed = ", ".join(f"SGLang {terminal.printable(version)}" for version in sorted(versions))
+    print(f"\n{len(live)} of {len(found)} processes live; {listed}")
 
 
 def _shown(name: str) -> str:

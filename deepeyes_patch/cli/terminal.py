@@ -45,6 +45,11 @@ def colour(text: str, *names: str) -> str:
     return f"\x1b[{';'.join(_COLOURS[name] for name in names)}m{text}\x1b[0m"
 
 
+def printable(text: str) -> str:
+    """``text`` on one line, without what would steer the terminal; other processes wrote it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
     """``text`` in lines of at most `WIDTH` columns; a word that is longer (a path) keeps its line."""
     return textwrap.fill(

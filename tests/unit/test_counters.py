@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +204,33 @@ def test_a_half_written_record_is_none(damage: str, published: None) -> None:
     else:
         content[record.TEXT_AT + 5 if damage == "text" else 0] ^= 1
     assert record.read(bytes(content)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[1]",
+        "{}",
+        '{"pid": 1, "version": "1", "repairs": {}, "counts": 3}',
+        '{"pid": 1, "version": "1", "repairs": {"processor": 5}, "counts": []}',
+        '{"pid": "1", "version": "1", "repairs": {}, "counts": []}',
+        '{"pid": 1, "repairs": {}, "counts": []}',
+        '{"pid": 1, "version": "1", "sglang": 5, "repairs": {}, "counts": []}',
+        json.dumps({"pid": 1, "version": "1", "repairs": {}, "counts": ["a"] * 65}),
+    ],
+)
+def test_what_another_program_calls_by_our_name_is_none(text: str, published: None) -> None:
+    content = bytearray(record.SIZE)
+
+    def holding(words: str) -> bytes:
+        raw = words.encode()
+        content[record.TEXT_AT : record.TEXT_AT + len(raw)] = raw
+        content[:16] = struct.pack("<8sII", record.MAGIC, len(raw), zlib.crc32(raw))
+        return bytes(content)
+
+    assert record.read(holding('{"pid": 1, "version": "1", "sglang": null, "repairs": {}, "counts": []}'))
+    assert record.read(holding(text)) is None
 
 
 def test_there_is_room_for_all_counts() -> None:
