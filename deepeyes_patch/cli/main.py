@@ -6,9 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from deepeyes_patch import __version__
-from deepeyes_patch.cli import doctor, run, status, terminal, verify
-
 OK, WRONG, USAGE, UNANSWERED = 0, 1, 2, 3
 
 _EPILOG = """\
@@ -25,17 +22,17 @@ answered here. Details: docs/en/cli.md, docs/zh/cli.md
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="deepeyes-patch",
-        description="Run-time repairs for Qwen-VL serving in SGLang.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"deepeyes-patch {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (doctor, verify, run, status):
-        module.add(commands)
+    try:
+        from deepeyes_patch.cli import terminal
+
+        parser = _parser()
+    except Exception as error:  # half removed or half written
+        print(
+            f"deepeyes-patch: the installation is damaged: {error}.\n"
+            f"Run: {sys.executable} -m pip install --force-reinstall --no-deps deepeyes-patch",
+            file=sys.stderr,
+        )
+        return WRONG
     parsed = parser.parse_args(arguments)
     try:
         code: int = parsed.execute(parsed)
@@ -48,3 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    from deepeyes_patch import __version__
+    from deepeyes_patch.cli import doctor, run, status, verify
+
+    parser = argparse.ArgumentParser(
+        prog="deepeyes-patch",
+        description="Run-time repairs for Qwen-VL serving in SGLang.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"deepeyes-patch {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (doctor, verify, run, status):
+        module.add(commands)
+    return parser

@@ -142,3 +142,16 @@ def test_a_zipped_package(tmp_path: Path, wheel: Path, sglang_path: Path, offlin
     reached = Interpreter(environment.python, {"PYTHONPATH": f"{zipped}:{sglang_path}"})
     assert_quiet(reached)
     assert reached.run(HOOKS_LIVE, environ=ON).printed() == "False"
+
+
+@pytest.mark.parametrize(
+    "name", ["errors.py", "settings.py", "record.py", "cli/terminal.py", "cli/doctor.py"]
+)
+def test_the_command_line_says_what_to_do(damaged: Interpreter, name: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / name):
+        (damaged.site_packages / "deepeyes_patch" / name).touch()
+        result = damaged.run("-m", "deepeyes_patch", "doctor")
+        (damaged.site_packages / "deepeyes_patch" / name).unlink()
+    assert (result.code, result.out) == (1, ""), result
+    assert "Traceback" not in result.err
+    assert "-m pip install --force-reinstall --no-deps deepeyes-patch" in result.err
