@@ -88,7 +88,7 @@ def install(repairs: Iterable[str] | None = None) -> None:
     if repairs is None:
         wanted = selected.repairs if selected.source else DEFAULT
     else:
-        wanted = frozenset(repairs) | selected.repairs
+        wanted = frozenset([repairs] if isinstance(repairs, str) else repairs) | selected.repairs
         unknown = sorted(wanted.difference(REPAIRS))
         if unknown:
             raise SettingsError(f"unknown repairs {unknown}; there are {', '.join(REPAIRS)}")
