@@ -56,6 +56,7 @@ class Report:
     damaged: list[str]
     packages: dict[str, Package]
     overlaid: list[str] | None
+    plugin: bool  # whether this SGLang loads us through our entry point
     variables: dict[str, str | None]
     selected: frozenset[str]
     source: str | None
@@ -98,6 +99,7 @@ def examine(deep: bool) -> Report:
         damaged=installation.damaged_files(),
         packages=packages,
         overlaid=installation.overlaid(sglang),
+        plugin=installation.loads_our_plugin(sglang),
         variables={name: os.environ.get(name) for name in _VARIABLES},
         selected=selected,
         source=source,
@@ -155,13 +157,15 @@ _REINSTALL = f"{sys.executable} -m pip install --force-reinstall --no-deps deepe
 
 def _about_start(report: Report) -> list[Finding]:
     found = []
+    # SGLang's own processes are reached all the same; only those of its HTTP workers are not.
+    dire = WARNING if report.plugin and not report.files else ERROR
     reads_start = sys.version_info >= (3, 15)
     for kind in ("pth", "start"):
-        level = ERROR if (kind == "start") == reads_start else WARNING
+        level = dire if (kind == "start") == reads_start else WARNING
         files = [file for file in report.files if file.kind == kind]
         if not files:
             message = f"no site directory of this Python holds deepeyes_patch.{kind}"
-            if level == ERROR:
+            if (kind == "start") == reads_start:
                 message += ", so no process loads the repairs at start"
             else:
                 message += f", which Python {'3.14' if reads_start else '3.15'} reads"
@@ -174,8 +178,12 @@ def _about_start(report: Report) -> list[Finding]:
     if dead:
         what = {"fresh": "a fresh interpreter", "spawn": "a spawned child"}
         states = " and ".join(f"{what[name]} ({report.children[name]})" for name in dead)
+        message = f"the hooks are not live in {states}"
         remedy = f"{_REINSTALL}; or start with: deepeyes-patch run -- CMD"
-        found.append(Finding("not-live", ERROR, f"the hooks are not live in {states}", remedy))
+        if dire == WARNING:
+            message += "; SGLang loads them as a plugin, but not in HTTP workers (--tokenizer-worker-num)"
+            remedy = "nothing, for a server without HTTP workers; else start with: deepeyes-patch run -- CMD"
+        found.append(Finding("not-live", dire, message, remedy))
     return found
 
 
@@ -234,6 +242,12 @@ def _about_sglang(report: Report) -> list[Finding]:
             f"{sglang.distribution}=={sglang.version}"
         )
         found.append(Finding("sglang-overlay", ERROR, message, remedy))
+    if report.overlaid is None:
+        message = (
+            f"whether somebody has copied over SGLang's files cannot be told: {sglang.path} is a source "
+            f"tree, or has no RECORD to compare with"
+        )
+        found.append(Finding("sglang-unchecked", NOTE, message, f"git -C {sglang.path} status --short"))
     for name, repair in report.repairs.items():
         if repair.state == repairs.INCOMPATIBLE:
             on = name in (report.selected or settings.DEFAULT)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import importlib.machinery
 import importlib.util
+import os
 import re
 import site
 import sys
@@ -58,7 +59,8 @@ def site_directories() -> list[Path]:
     folders = [*site.getsitepackages()]
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())
-    return list(dict.fromkeys(Path(folder) for folder in folders))
+    # Two names of one folder, as a link makes them, are one.
+    return list({Path(folder).resolve(): Path(folder) for folder in reversed(folders)}.values())[::-1]
 
 
 def start_files() -> list[StartFile]:
@@ -167,6 +169,16 @@ def overlaid(sglang: Package) -> list[str] | None:
         return None
     places = {name: Path(str(found.locate_file(name))) for name in recorded}
     return [name for name, digest in recorded.items() if _record_hash(places[name]) != digest]
+
+
+def loads_our_plugin(sglang: Package) -> bool:
+    """Whether this SGLang loads plugins (0.5.11 and later), and would find our entry point."""
+    if sglang.path is None or not (Path(sglang.path) / "srt" / "plugins" / "__init__.py").is_file():
+        return False
+    found = {point.name for point in metadata.entry_points(group="sglang.srt.plugins")}
+    if allowed := os.environ.get("SGLANG_PLUGINS"):
+        found &= {name.strip() for name in allowed.split(",")}
+    return "deepeyes_patch" in found
 
 
 def _recorded(found: metadata.Distribution, only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:

@@ -360,7 +360,8 @@ def test_a_source_tree_in_front(environment: Interpreter, tmp_path: Path) -> Non
     (tmp_path / "sglang" / "__init__.py").touch()
     (tmp_path / "sglang" / "version.py").write_text('__version__ = "0.0.0.dev0"\n')
     code, report = doctor(environment, **ON, PYTHONPATH=str(tmp_path))
-    assert (code, ids(report)) == (0, [])
+    assert (code, ids(report)) == (0, ["sglang-unchecked"])
+    assert report["findings"][0]["remedy"] == f"git -C {tmp_path / 'sglang'} status --short"
     assert report["packages"]["sglang"] == {
         "version": "0.0.0.dev0",
         "distribution": None,

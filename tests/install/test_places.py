@@ -21,7 +21,7 @@ from tests.interpreters import HOOKS_LIVE, ON, Interpreter
 from tests.lab import pythons
 
 # What doctor finds wrong with the made-up sglang.
-ABOUT_SGLANG = {"incompatible"}
+ABOUT_SGLANG = {"incompatible", "sglang-unchecked"}
 
 
 def doctor(interpreter: Interpreter) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -95,6 +95,17 @@ def test_what_doctor_says_of_a_target_folder(
     assert found["pth-missing"]["message"] == message
     # test_run.py starts a command that way from such a folder.
     assert found["not-live"]["remedy"].endswith("or start with: deepeyes-patch run -- CMD")
+    assert {found[name]["level"] for name in ("pth-missing", "not-live")} == {"error"}
+    # An SGLang that loads plugins finds the entry point there.
+    plugins = interpreters.write_sglang(tmp_path / "newer") / "sglang" / "srt" / "plugins"
+    plugins.mkdir()
+    (plugins / "__init__.py").touch()
+    path = f"{target}:{tmp_path / 'newer'}"
+    found, _ = doctor(Interpreter(fresh.python, {"PYTHONPATH": path}))
+    assert {found[name]["level"] for name in ("pth-missing", "not-live")} == {"warning"}
+    assert "as a plugin, but not in HTTP workers" in found["not-live"]["message"]
+    found, _ = doctor(Interpreter(fresh.python, {"PYTHONPATH": path, "SGLANG_PLUGINS": "another"}))
+    assert found["not-live"]["level"] == "error"
 
 
 # --- a read-only layer --------------------------------------------------------------------------------
