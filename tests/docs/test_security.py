@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from deepeyes_patch import installer
 from tests.docs import pages
 from tests.docs.conftest import Shell
-from tests.docs.pages import CHECKOUT
+from tests.docs.pages import CHECKOUT, LANGUAGES
 
 PAGE = pages.page("security")
 PACKAGE = CHECKOUT / "deepeyes_patch"
@@ -79,6 +80,45 @@ def test_imports_by_name_come_from_our_sources() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("library", "module"), [("prometheus_client", "counters"), ("triton", "mrope.kernel")]
+)
+def test_who_calls_the_libraries_that_do_more(library: str, module: str) -> None:
+    found = {
+        name
+        for name in MODULES
+        if library in {i.partition(".")[0] for i in imported(ast.parse(source(name).read_text("utf-8")))}
+    }
+    assert found == {module}
+    for language in LANGUAGES:
+        assert f"`{module.replace('.', '/')}.py`" in pages.page("security", language).path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_module_that_wraps_is_named(language: str) -> None:
+    """What is wrapped is said by name, or by the table at the head of the module that wraps it."""
+    text = pages.page("security", language).path.read_text(encoding="utf-8")
+    (step,) = (part for part in text.split("\n6. ")[1:2])
+    step = step.partition("\n7. ")[0]
+    tables = "".join(
+        ast.get_docstring(ast.parse(source(name).read_text("utf-8"))) or ""
+        for name in ("processor", "mrope.binding", "mrope.gated_attention")
+    )
+    wrapping = set()
+    for name in MODULES:
+        for node in ast.walk(ast.parse(source(name).read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func).startswith("wrapping.wrap")):
+                continue
+            wrapping.add(name)
+            if isinstance(node.args[1], ast.Constant):
+                assert str(node.args[1].value) in step + tables
+    assert wrapping == {
+        *("processor", "mrope.binding", "mrope.gated_attention", "intake", "workers", "installer")
+    }
+    for name in wrapping:
+        assert f"`{name.replace('.', '/')}.py`" in step
+
+
 @pytest.mark.parametrize("name", ["deepeyes_patch.pth", "deepeyes_patch.start"])
 def test_the_page_shows_the_file(name: str) -> None:
     assert PAGE.block(name) == (CHECKOUT / name).read_text()
@@ -98,21 +138,107 @@ def installed(shell: Shell) -> Iterator[None]:
     shell(quickstart.block("uninstall"))
 
 
+@contextlib.contextmanager
+def replaced(file: Path, content: bytes | None) -> Iterator[None]:
+    """While ``file`` holds other bytes, or is not there."""
+    original = file.read_bytes()
+    try:
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+        yield
+    finally:
+        file.write_bytes(original)
+
+
+@pytest.mark.usefixtures("installed")
+def test_where_the_files_are(shell: Shell, site_packages: Path) -> None:
+    (line,) = shell(PAGE.block("find-site")).splitlines()
+    assert Path(line).resolve() == site_packages.resolve()
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_byte_code_goes(shell: Shell, site_packages: Path) -> None:
+    package = site_packages / "deepeyes_patch"
+    shell("python -m compileall -q " + str(package))
+    assert list(package.rglob("*.pyc"))
+    shell(PAGE.block("find-site") + PAGE.block("delete-byte-code"))
+    assert not list(package.rglob("__pycache__"))
+
+
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("name", ["check-hashes", "check-wheel"])
 def test_the_hashes(name: str, shell: Shell, site_packages: Path) -> None:
+    package = site_packages / "deepeyes_patch"
+    blocks = PAGE.block("find-site") + PAGE.block("delete-byte-code") + PAGE.block(name)
+
     def verdicts() -> dict[str, str]:
-        printed = shell(PAGE.block(name)).splitlines()
-        lines = [line.split() for line in printed if line.startswith(("ok ", "CHANGED "))]
+        printed = shell(blocks).splitlines()
+        lines = [
+            line.split() for line in printed if line.startswith(("ok ", "CHANGED ", "MISSING ", "EXTRA "))
+        ]
         return {file: verdict for verdict, file in lines}
 
     found = verdicts()
     assert set(found.values()) == {"ok"}
     assert {"deepeyes_patch.pth", "deepeyes_patch.start", "deepeyes_patch/bootstrap.py"} <= set(found)
+    script = {file for file in found if file.endswith("bin/deepeyes-patch")}
+    assert len(script) == (name == "check-hashes")  # pip makes it; no wheel holds it
+
     pth = site_packages / "deepeyes_patch.pth"
-    original = pth.read_text()
-    try:
-        pth.write_text(original + "import this\n")
-        assert {file for file, verdict in verdicts().items() if verdict == "CHANGED"} == {pth.name}
-    finally:
-        pth.write_text(original)
+    spans, mrope = package / "spans.py", package / "mrope"
+    extra, link = mrope / "extra.py", package / "elsewhere"
+    with replaced(pth, pth.read_bytes() + b"import this\n"), replaced(spans, None):
+        try:
+            extra.touch()
+            link.symlink_to(mrope)  # a folder that imports like one of ours
+            wrong = {file: verdict for file, verdict in verdicts().items() if verdict != "ok"}
+        finally:
+            extra.unlink(missing_ok=True)
+            link.unlink(missing_ok=True)
+    assert wrong == {
+        "deepeyes_patch.pth": "CHANGED",
+        "deepeyes_patch/spans.py": "MISSING",
+        "deepeyes_patch/mrope/extra.py": "EXTRA",
+        "deepeyes_patch/elsewhere": "EXTRA",
+    }
+    assert set(verdicts().values()) == {"ok"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_no_single_folder(shell: Shell, tmp_path: Path) -> None:
+    said = shell(f"(SITE={tmp_path}\n{PAGE.block('check-hashes')}) 2>&1 || echo ended with $?")
+    assert said == f"{tmp_path} holds 0 RECORDs of deepeyes-patch: set SITE yourself\nended with 1\n"
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("fault", ["missing", "empty", "cut", "cut to a shorter start"])
+def test_what_start_cannot_notice(fault: str, shell: Shell, site_packages: Path) -> None:
+    """`deepeyes_patch/__init__.py` itself: Python speaks, or nobody, and ``import sglang`` is not stopped."""
+    init = site_packages / "deepeyes_patch" / "__init__.py"
+    original = init.read_bytes()
+    contents = {
+        "missing": None,
+        "empty": b"",
+        "cut": original[: original.index(b"    try:\n        from deepeyes_patch") + len(b"    try:\n")],
+        "cut to a shorter start": original[: original.index(b"    try:\n        from deepeyes_patch")],
+    }
+    program = (
+        "import sys; print([type(f).__name__ for f in sys.meta_path if 'deepeyes' in type(f).__module__])"
+    )
+    with replaced(init, contents[fault]):
+        said = shell(f'export DEEPEYES_PATCH=1 PYTHONDONTWRITEBYTECODE=1; python -c "{program}" 2>&1')
+    assert said.splitlines()[-1] == "[]"
+    complaint = "Error processing line 1 of " in said and "deepeyes_patch.pth:" in said
+    assert complaint == (fault != "cut to a shorter start")
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_start_notices(shell: Shell, site_packages: Path) -> None:
+    """Any other file of ours: nothing is printed, and ``import sglang`` is stopped."""
+    with replaced(site_packages / "deepeyes_patch" / "bootstrap.py", b"def"):
+        said = shell("DEEPEYES_PATCH=1 python -c 'print(0)' 2>&1")
+        stopped = shell("DEEPEYES_PATCH=1 python -c 'import sglang' 2>&1 || true")
+    assert said == "0\n"
+    assert "deepeyes-patch is switched on and cannot be loaded" in stopped
