@@ -51,8 +51,11 @@ def plugin() -> None:
     """Entry point of the group ``sglang.srt.plugins`` (SGLang >= 0.5.11).
 
     A second road to the same place, for installations whose ``.pth`` is not read. SGLang logs and
-    drops any ``Exception`` of a plugin, so what must stop it leaves as ``SystemExit``.
+    drops any ``Exception`` of a plugin, so what must stop it leaves as ``SystemExit``. With no switch set
+    there is nothing to install, and a damaged installation is no matter.
     """
+    if not (os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH")):
+        return
     try:
         _activate()
     except Exception as error:
@@ -134,6 +137,8 @@ def require_same_version() -> None:
         The package's file names another version than the one that was loaded from it.
     """
     package = sys.modules["deepeyes_patch"]
+    if not hasattr(package, "__version__"):  # its file is damaged: the import that follows says so
+        return
     try:
         source = package.__spec__.loader.get_source("deepeyes_patch")  # type: ignore[union-attr]
     except (ImportError, OSError):

@@ -468,6 +468,20 @@ def test_the_plugin_entry_point(patched: Interpreter) -> None:
     assert patched.run(HOOKS_LIVE + SGLANGS_PLUGIN_LOADER + HOOKS_LIVE, environ=ON).printed() == "True\nTrue"
 
 
+def test_a_plugin_whose_package_is_damaged(patched: Interpreter) -> None:
+    init = patched.site_packages / "deepeyes_patch" / "__init__.py"
+    whole = init.read_bytes()
+    init.write_bytes(b"")
+    program = f"import sys; sys.path[:0] = {[str(patched.site_packages)]!r}\n" + SGLANGS_PLUGIN_LOADER
+    try:
+        result = patched.run(program, environ=ON, flags=["-S"])
+        assert (result.code, result.out) == (1, "")
+        assert "deepeyes-patch is switched on and cannot be loaded" in result.err
+        assert patched.run(program, flags=["-S"]).silent(), "with no switch set it is no matter"
+    finally:
+        init.write_bytes(whole)
+
+
 def test_what_stops_a_plugin_is_not_swallowed(patched: Interpreter, without_wrapt: Interpreter) -> None:
     result = patched.run(SGLANGS_PLUGIN_LOADER, environ=UNKNOWN)
     assert (result.code, result.out) == (1, "")
