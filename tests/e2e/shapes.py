@@ -26,7 +26,10 @@ from tests.sglang.rollouts import IMAGE, Request
 STOCK = {"DEEPEYES_PATCH": None, "RELAX_DEEPEYES_QWEN_VL_PATCH": None}
 PATCHED = {**STOCK, "DEEPEYES_PATCH": "1"}
 
-NOISE = 5e-3  # of bf16
+NOISE = 5e-3  # of bf16, for a request alone
+# Batches of changing sizes seem to round differently: a step of bf16 logits between 1 and 2 is 0.0078, and
+# text without any image is off by as much.
+BATCHED_NOISE = 0.01
 WRONG = 0.02  # where positions or placements are wrong, log-probs are off by more than this
 NEW_TOKENS = 6
 ANSWER_SECONDS = 90  # the first answer of a server takes seconds on a busy machine; stock can hang
@@ -239,7 +242,7 @@ def compare(folder: Path, sent: Sent, answer: Answer) -> tuple[torch.Tensor, tor
     return (torch.tensor(answer.logprobs) - scores).abs(), shortfalls
 
 
-def judge(folder: Path, sent: Sent, answer: Answer | None) -> Verdict:
+def judge(folder: Path, sent: Sent, answer: Answer | None, noise: float = NOISE) -> Verdict:
     if answer is None or answer.status != 200:
         return Verdict(answer.status if answer else None)
     errors, shortfalls = compare(folder, sent, answer)
@@ -247,8 +250,8 @@ def judge(folder: Path, sent: Sent, answer: Answer | None) -> Verdict:
     exact = (
         answer.prompt_tokens == len(sent.expected_ids)
         and len(errors) == NEW_TOKENS
-        and error < NOISE
-        and shortfall < 2 * NOISE  # two log-probs, each off by the noise, can change places
+        and error < noise
+        and shortfall < 2 * noise  # two log-probs, each off by the noise, can change places
     )
     return Verdict(answer.status, answer.prompt_tokens, error, shortfall, exact)
 
@@ -280,9 +283,15 @@ def assert_message(bad: Bad, answer: Answer) -> None:
 
 
 def announcements(running: Server) -> list[str]:
-    """What we put into the log; paths of the lab hold our name too, followed by no blank."""
+    """What we put into the log.
+
+    Paths of the lab hold our name too, followed by no blank, and so do the frames of a traceback, where
+    SGLang logs one.
+    """
     return [
-        line for line in running.log_text().splitlines() if re.search(r"deepeyes-patch |deepeyes_patch", line)
+        line
+        for line in running.log_text().splitlines()
+        if re.search(r"deepeyes-patch |deepeyes_patch", line) and not line.startswith('  File "')
     ]
 
 

@@ -73,7 +73,7 @@ def test_a_client_that_leaves(moment: str, folder: Path, patched: Server) -> Non
         for each in gone:
             each.result()
     for sent, future in zip(neighbours, coming, strict=True):
-        verdict = shapes.judge(folder, sent, future.result())
+        verdict = shapes.judge(folder, sent, future.result(), shapes.BATCHED_NOISE)
         assert verdict.exact, verdict
     shapes.assert_served(folder, patched, leaving[0])
     shapes.assert_refused(patched, BAD["a pad missing"](folder))
@@ -92,7 +92,7 @@ def test_an_image_that_fails_in_the_middle_of_a_batch(folder: Path, patched: Ser
         answer = client.generate(patched.url, ids, image_data=data, timeout=shapes.ANSWER_SECONDS)
     assert answer.status == 400, answer.body
     assert "cannot identify image file" in answer.body["error"]["message"]
-    verdict = shapes.judge(folder, beside, neighbour.result())
+    verdict = shapes.judge(folder, beside, neighbour.result(), shapes.BATCHED_NOISE)
     assert verdict.exact, verdict
     theirs = client.generate(stock.url, ids, image_data=data, timeout=shapes.ANSWER_SECONDS)
     assert theirs.status in (400, 500), "stock, too, serves no row of it"

@@ -179,7 +179,7 @@ def test_good_and_bad_requests_at_the_same_time(folder: Path, patched: Server) -
         assert future.result().status == 400
         shapes.assert_message(one, future.result())
     for sent, future in zip(good, served, strict=True):
-        verdict = shapes.judge(folder, sent, future.result())
+        verdict = shapes.judge(folder, sent, future.result(), shapes.BATCHED_NOISE)
         assert verdict.exact, verdict
 
 
@@ -198,7 +198,7 @@ def test_a_batch_with_a_row_without_image(nothing: list[str] | None, folder: Pat
     assert answer.status == 200, answer.body
     assert len(answer.body) == 3
     for row, body in zip(rows, answer.body, strict=True):
-        verdict = shapes.judge(folder, row, client.read(200, body))
+        verdict = shapes.judge(folder, row, client.read(200, body), shapes.BATCHED_NOISE)
         assert verdict.exact, verdict
 
 

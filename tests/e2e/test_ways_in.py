@@ -30,7 +30,7 @@ def test_two_servers_with_different_switches(folder: Path, stock: Server, patche
     with ThreadPoolExecutor(len(sent)) as pool:
         answers = list(pool.map(lambda one: shapes.ask(one[0].url, one[1]), sent))
     for (running, one), answer in zip(sent, answers, strict=True):
-        verdict = shapes.judge(folder, one, answer)
+        verdict = shapes.judge(folder, one, answer, shapes.BATCHED_NOISE)
         if running is patched or isinstance(one.prompt, str):
             assert verdict.exact, verdict
         else:
@@ -46,7 +46,7 @@ def assert_rows(folder: Path, answer: Answer, rows: Sequence[Sent]) -> None:
     assert answer.status == 200, answer.body
     assert len(answer.body) == len(rows)
     for row, body in zip(rows, answer.body, strict=True):
-        verdict = shapes.judge(folder, row, client.read(200, body))
+        verdict = shapes.judge(folder, row, client.read(200, body), shapes.BATCHED_NOISE)
         assert verdict.exact, verdict
 
 
