@@ -158,14 +158,16 @@ _REINSTALL = f"{sys.executable} -m pip install --force-reinstall --no-deps deepe
 def _about_start(report: Report) -> list[Finding]:
     found = []
     # SGLang's own processes are reached all the same; only those of its HTTP workers are not.
-    dire = WARNING if report.plugin and not report.files else ERROR
+    by_plugin = report.plugin and not report.files
+    worst = WARNING if by_plugin else ERROR
     reads_start = sys.version_info >= (3, 15)
     for kind in ("pth", "start"):
-        level = dire if (kind == "start") == reads_start else WARNING
+        is_read = (kind == "start") == reads_start
+        level = worst if is_read else WARNING
         files = [file for file in report.files if file.kind == kind]
         if not files:
             message = f"no site directory of this Python holds deepeyes_patch.{kind}"
-            if (kind == "start") == reads_start:
+            if is_read:
                 message += ", so no process loads the repairs at start"
             else:
                 message += f", which Python {'3.14' if reads_start else '3.15'} reads"
@@ -180,10 +182,10 @@ def _about_start(report: Report) -> list[Finding]:
         states = " and ".join(f"{what[name]} ({report.children[name]})" for name in dead)
         message = f"the hooks are not live in {states}"
         remedy = f"{_REINSTALL}; or start with: deepeyes-patch run -- CMD"
-        if dire == WARNING:
+        if by_plugin:
             message += "; SGLang loads them as a plugin, but not in HTTP workers (--tokenizer-worker-num)"
             remedy = "nothing, for a server without HTTP workers; else start with: deepeyes-patch run -- CMD"
-        found.append(Finding("not-live", dire, message, remedy))
+        found.append(Finding("not-live", worst, message, remedy))
     return found
 
 

@@ -59,8 +59,10 @@ def site_directories() -> list[Path]:
     folders = [*site.getsitepackages()]
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())
-    # Two names of one folder, as a link makes them, are one.
-    return list({Path(folder).resolve(): Path(folder) for folder in reversed(folders)}.values())[::-1]
+    found: dict[Path, Path] = {}
+    for folder in map(Path, folders):
+        found.setdefault(folder.resolve(), folder)  # two names of one folder, as a link makes them, are one
+    return list(found.values())
 
 
 def start_files() -> list[StartFile]:
