@@ -32,6 +32,7 @@ seam                                what we do there, inside a scope
 
 from __future__ import annotations
 
+import binascii
 import errno
 import inspect
 import re
@@ -427,6 +428,8 @@ _WRONG_SHAPE = (TypeError, KeyError, AttributeError, IndexError)
 # The packages that SGLang decodes videos with.
 _VIDEO_DECODERS = {"decord", "torchcodec"}
 
+_UNREADABLE = (OSError, SyntaxError, struct.error, binascii.Error)
+
 # The machine's troubles, not the image's.
 _RESOURCES = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -435,8 +438,9 @@ def _is_about_media(error: BaseException) -> bool:
     """Whether an exception of upstream's goes back to image or video data that cannot be read.
 
     Its loaders turn every such exception into a RuntimeError, but some images are decoded later, and
-    some paths have no such loader. Pillow raises OSError, SyntaxError or struct.error. What began as a
-    RuntimeError is another matter, such as CUDA's, unless a video decoder raised it.
+    some paths have no such loader. Pillow raises OSError, SyntaxError or struct.error, and base64
+    binascii.Error. What began as a RuntimeError is another matter, such as CUDA's, unless a video decoder
+    raised it.
     """
     wrapped_by_loader = False
     while (earlier := error.__cause__ or error.__context__) is not None:
@@ -446,8 +450,8 @@ def _is_about_media(error: BaseException) -> bool:
         return False
     if _from_a_video_decoder(error):
         return True
-    pillows = isinstance(error, (OSError, SyntaxError, struct.error)) and not isinstance(error, TimeoutError)
-    return pillows or (wrapped_by_loader and not isinstance(error, (RuntimeError, MemoryError)))
+    unreadable = isinstance(error, _UNREADABLE) and not isinstance(error, TimeoutError)
+    return unreadable or (wrapped_by_loader and not isinstance(error, (RuntimeError, MemoryError)))
 
 
 def _from_a_video_decoder(error: BaseException) -> bool:

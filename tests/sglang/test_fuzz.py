@@ -102,6 +102,7 @@ KEPT = {
     "half a PNG behind a good image": lambda about: Drawn(
         _images(about, (300, 200), (300, 200)), [(300, 200)] * 2, ["png", "half a PNG"]
     ),
+    "words for an image": lambda about: Drawn(_images(about, (256, 256)), [(256, 256)], ["words"]),
     "sides too unlike": lambda about: Drawn(_images(about, (256, 256)), [(3, 700)], ["picture"]),
 }
 
