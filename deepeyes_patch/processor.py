@@ -616,17 +616,25 @@ def _get_rope_index(
     wrapped: Callable[..., Any], rope: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Upstream reads the token after each ``vision_start``, also where that is the last one."""
-    if _scope.get() is None:
+    scope = _scope.get()
+    if scope is None:
         return wrapped(*args, **kwargs)
     call = bind(wrapped, args, kwargs)
     ids = call.arguments["input_ids"]
     start = call.arguments["vision_start_token_id"]
-    if int(ids[0, -1]) != start:
-        return wrapped(*args, **kwargs)
-    # One text token more moves neither what stands before it nor the delta.
-    call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
-    positions, delta = wrapped(*call.args, **call.kwargs)
-    return positions[..., :-1], delta
+    ends_open = int(ids[0, -1]) == start
+    if ends_open:
+        # One text token more moves neither what stands before it nor the delta.
+        call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
+    try:
+        positions, delta = wrapped(*call.args, **call.kwargs)
+    except (IndexError, ValueError) as error:
+        # The ids were checked against their media, so the fault is not theirs.
+        raise ValueError(
+            f"the get_rope_index of this SGLang has no M-RoPE positions for these images or videos of model "
+            f"type {scope.processor.hf_config.model_type}, and raised {type(error).__name__}: {error}"
+        ) from error
+    return positions[..., :-1] if ends_open else positions, delta
 
 
 async def _preprocess_video(

@@ -14,11 +14,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deepeyes_patch.verification import tiny
-from tests.lab import models, processors, vocabularies
+from tests.lab import models, processors, reference, vocabularies
 from tests.lab.installed import has_module
 from tests.lab.vocabularies import Vocabulary
 
-Kind = Literal["qwen2_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "paddleocr_vl"]
+Kind = Literal[
+    "qwen2_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_omni_moe",
+    "paddleocr_vl",
+    "intern_s2_preview",
+    "interns2_mobius",
+    "cosmos3_omni",
+    "qwen4_exp",
+]
 
 ARCHITECTURES: dict[Kind, str] = {
     "qwen2_vl": "Qwen2VLForConditionalGeneration",
@@ -27,6 +38,10 @@ ARCHITECTURES: dict[Kind, str] = {
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "qwen3_omni_moe": "Qwen3OmniMoeForConditionalGeneration",
     "paddleocr_vl": "PaddleOCRVLForConditionalGeneration",
+    "intern_s2_preview": "InternS2PreviewForConditionalGeneration",
+    "interns2_mobius": "InternS2MobiusForConditionalGeneration",
+    "cosmos3_omni": "Cosmos3ForConditionalGeneration",
+    "qwen4_exp": "Qwen4ExpForConditionalGeneration",
 }
 
 # Where the release keeps the model.
@@ -37,6 +52,19 @@ _MODELS: dict[Kind, str] = {
     "qwen3_5_moe": "qwen3_5",
     "qwen3_omni_moe": "qwen3_omni_moe",
     "paddleocr_vl": "paddleocr_vl",
+    "intern_s2_preview": "interns2preview",
+    "interns2_mobius": "interns2_mobius",
+    "cosmos3_omni": "cosmos3",
+    "qwen4_exp": "qwen4_exp",
+}
+
+# Models whose configuration SGLang has and `transformers` has not, and the one of `transformers` that they
+# are made like: they have its schema, its HF processor and, for images and videos, its positions.
+_LIKE: dict[Kind, Literal["qwen3_vl_moe", "qwen3_5_moe"]] = {
+    "intern_s2_preview": "qwen3_5_moe",
+    "interns2_mobius": "qwen3_5_moe",
+    "cosmos3_omni": "qwen3_vl_moe",
+    "qwen4_exp": "qwen3_5_moe",
 }
 
 # Tokens that the two models outside the Qwen-VL line have beside Qwen's own.
@@ -65,11 +93,11 @@ _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size":
 def served() -> list[Kind]:
     """The kinds that the installed release has a model for, without importing it.
 
-    One that its ``transformers`` does not know is left out: PaddleOCR-VL needs code from the hub then, and
-    for Qwen3.5 on 0.5.9 there is nothing to compare with.
+    One that its ``transformers`` does not know, nor what it is made like, is left out: PaddleOCR-VL needs
+    code from the hub then, and for Qwen3.5 on 0.5.9 there is nothing to compare with.
     """
     kinds = [kind for kind, name in _MODELS.items() if has_module(f"sglang.srt.models.{name}")]
-    return [kind for kind in kinds if has_module(f"transformers.models.{kind}")]
+    return [kind for kind in kinds if has_module(f"transformers.models.{_LIKE.get(kind, kind)}")]
 
 
 def processor_class(kind: Kind) -> type:
@@ -121,6 +149,9 @@ def _write(kind: Kind, folder: Path) -> None:
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False))
+    if like := _LIKE.get(kind):
+        (folder / reference.LIKE).mkdir()
+        (folder / reference.LIKE / "config.json").write_text(json.dumps(_config(like, words, ids)))
 
 
 def _preprocessor_configs(kind: Kind) -> dict[str, dict[str, Any]]:
@@ -176,12 +207,13 @@ def _config(kind: Kind, words: Vocabulary, ids: dict[str, int]) -> dict[str, Any
     description = models.config("qwen3_vl", words)
     text = {**description["text_config"], **_HEADS, "vocab_size": rows}
     vision = {**description["vision_config"], "depth": 4, "out_hidden_size": text["hidden_size"]}
-    if kind == "qwen3_vl_moe":
+    line = _LIKE.get(kind, kind)
+    if line == "qwen3_vl_moe":
         text |= {**_EXPERTS, "decoder_sparse_step": 1, "model_type": "qwen3_vl_moe_text"}
         vision["model_type"] = kind
-    if kind in ("qwen3_5", "qwen3_5_moe"):
+    if line in ("qwen3_5", "qwen3_5_moe"):
         text |= {
-            **(_EXPERTS if kind == "qwen3_5_moe" else {}),
+            **(_EXPERTS if line == "qwen3_5_moe" else {}),
             "model_type": f"{kind}_text",
             "full_attention_interval": 2,
             "layer_types": ["linear_attention", "full_attention"],

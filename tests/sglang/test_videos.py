@@ -15,7 +15,7 @@ import torch
 
 import deepeyes_patch
 from deepeyes_patch import processor as ours
-from tests.lab import clips, models, processors, reference
+from tests.lab import clips, family, models, processors, reference
 from tests.lab.clips import Clip
 from tests.sglang import films, rollouts
 from tests.sglang.films import BROKEN_SECONDS, SCENES, SHAPES, VIDEO, Request, Scene, assert_exact
@@ -130,6 +130,35 @@ def test_stock_fails_where_the_patch_is_needed(folder: Path, processor: Any) -> 
     outside = [token for token in drifted.ids if token != rollouts.vision(folder).video]
     assert [t for t in drifts.input_ids if t in set(outside)] != outside
     assert len(drifts.input_ids) == len(made.ids)
+
+
+@needs_times
+@pytest.mark.parametrize(
+    "member", [kind for kind in family.served() if kind not in ("qwen3_omni_moe", "paddleocr_vl")]
+)
+def test_the_other_models(member: family.Kind, request: pytest.FixtureRequest) -> None:
+    """The text prompt stands for what is due; where SGLang has no positions for it, ids are refused."""
+    folder, scene = family.ensure(member), SCENES["videos among images"]
+    processor = processors.build(folder)
+    text = films.attempt(processor, scene.text, scene)
+    if isinstance(text, Exception):
+        assert member == "intern_s2_preview", repr(text)
+        made = films.of_server(alike := family.ensure("qwen3_5_moe"), processors.build(alike), scene)
+        processor = processors.build(folder)
+    else:
+        made = films.of_server(folder, processor, scene)
+    assert isinstance(films.attempt(processor, list(made.ids), scene), Exception)
+    request.getfixturevalue("patched")
+    for sent in (made, films.drifted(folder, made), films.short(folder, made)):
+        outcome = films.attempt(processor, list(sent.ids), scene)
+        if isinstance(text, Exception):
+            assert isinstance(outcome, ValueError)
+            assert (
+                "has no M-RoPE positions for these images or videos of model type intern_s2_preview"
+                in str(outcome)
+            )
+        else:
+            assert_exact(folder, outcome, sent)
 
 
 @needs_times
