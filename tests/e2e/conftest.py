@@ -40,7 +40,8 @@ def folder() -> Path:
     return models.ensure("qwen3_vl")
 
 
-# Two servers for all modules that compare stock with patched. They differ in the switch alone.
+# The servers of all modules that compare stock with patched, each started when it is first asked for. They
+# differ in the switch alone.
 # SGLang may cut ids that are too long, which no request with images survives unnoticed.
 ARGS = ["--allow-auto-truncate"]
 
@@ -54,4 +55,11 @@ def stock(folder: Path) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def patched(folder: Path) -> Iterator[Server]:
     with server.serve(folder, env=shapes.PATCHED, args=ARGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def processor_alone(folder: Path) -> Iterator[Server]:
+    """Its rope is SGLang's own."""
+    with server.serve(folder, env={**shapes.STOCK, "DEEPEYES_PATCH": "processor"}, args=ARGS) as running:
         yield running

@@ -8,15 +8,17 @@ wrong with them is how they see the image.
 
 from __future__ import annotations
 
+import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e import shapes
+from tests.e2e import shapes, spared
 from tests.e2e.shapes import Sent
-from tests.lab import flags
+from tests.lab import client, flags
 from tests.lab.server import Server
 from tests.sglang import rollouts
 
@@ -80,3 +82,36 @@ def test_stock_does_so_where_it_interleaves(sent: Sent, form: str, folder: Path,
         assert_right(*found)
     else:
         assert_wrong(*found)
+
+
+@spared.on("0.5.3.post1", "0.5.3 runs it: both have the same rope, to the letter")
+@pytest.mark.skipif(flags.interleaves(), reason="the rope is right without us")
+def test_each_of_three_servers_has_its_own_repairs(
+    folder: Path, stock: Server, processor_alone: Server, patched: Server, release: str
+) -> None:
+    """None, the processor's, and the rope's too: up together, and asked at the same time."""
+    images = [rollouts.picture(width, height) for width, height in IMAGES["wide and tall"]]
+    drifted = rollouts.drifted(folder, rollouts.expanded(folder, images), "between")
+    ids = Sent(drifted.ids, drifted.images, drifted.expected_ids)
+    text = shapes.text(folder, rollouts.conversation(2), shapes.unseen(2, seed=1003))
+    servers = [stock, processor_alone, patched]
+    for running in servers:
+        # A cached prefix would change the last bits of what is compared with stock's.
+        assert client.post(f"{running.url}/flush_cache", {})[0] == 200
+    with ThreadPoolExecutor(len(servers)) as pool:
+        to_text = list(pool.map(lambda one: shapes.ask(one.url, text, ANSWER_TOKENS), servers))
+        to_ids = list(pool.map(lambda one: shapes.ask(one.url, ids, ANSWER_TOKENS), servers))
+    theirs, alone, ours = (answer for answer in to_text if answer is not None and answer.status == 200)
+    assert alone.logprobs == theirs.logprobs, "the stock rope, bit for bit"
+    assert_wrong(*shapes.compare(folder, text, alone))
+    assert_right(*shapes.compare(folder, text, ours))
+    theirs, alone, ours = (answer for answer in to_ids if answer is not None and answer.status == 200)
+    assert theirs.prompt_tokens != len(ids.expected_ids), "stock tokenizes again"
+    assert alone.prompt_tokens == ours.prompt_tokens == len(ids.expected_ids)
+    assert_wrong(*shapes.compare(folder, ids, alone))
+    assert_right(*shapes.compare(folder, ids, ours))
+    assert shapes.announcements(stock) == []
+    shapes.assert_announced(patched, release)
+    for line in (said := shapes.announcements(processor_alone)):
+        assert re.search(r": processor: patched \(Qwen\w*VL\w+\); mrope: off; video: off$", line), said
+    assert said
