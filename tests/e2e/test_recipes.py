@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import interpreters, recipes, shapes
+from tests.e2e import interpreters, recipes, shapes, spared
 from tests.e2e.rollout.trainer import Trainer
-from tests.e2e.test_ray import TRIED
 from tests.e2e.test_smoke import ROUNDING
-from tests.lab import children, client, environments, flags, reference
+from tests.lab import children, client, environments, reference
 from tests.lab.server import Server
 from tests.sglang import rollouts
 
@@ -85,7 +84,7 @@ def test_engine(folder: Path, tmp_path: Path, in_float32: Any) -> None:
 # --- Ray ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(flags.installed().version != TRIED, reason=f"tried on {TRIED} alone")
+@spared.on("0.5.12.post1", "0.5.23 runs it: 0.5.12.post1 has the actors of test_ray.py")
 def test_actors(folder: Path, tmp_path: Path, in_float32: Any) -> None:
     """An Engine in one actor and a trainer in another; new weights sample the second episode."""
     program, checkpoints = tmp_path / "program", tmp_path / "checkpoints"

@@ -14,12 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import shapes
+from tests.e2e import shapes, spared
 from tests.lab import children, flags
-
-# Minutes of importing SGLang, and about Python's processes more than about a release: one of them is enough.
-TRIED = "0.5.23"
-pytestmark = pytest.mark.skipif(flags.installed().version != TRIED, reason=f"tried on {TRIED} alone")
 
 SECONDS = 480
 
@@ -37,12 +33,14 @@ def is_exact(told: dict[str, Any]) -> bool:
     return bool(re.fullmatch(r"patched \(Qwen\w*VL\w+\)", told["state"])) and told["outcome"] == "exact"
 
 
+@spared.on("0.5.12.post1", "0.5.23 runs it")
 def test_the_switch_is_set_and_the_parent_imports_sglang_first(tmp_path: Path) -> None:
     told, _ = scene("parent first", shapes.PATCHED, tmp_path / "log")
     assert [one["who"] for one in told] == ["fork", "spawn", "forkserver", "parent"]
     assert all(is_exact(one) for one in told), told
 
 
+@spared.on("0.5.23", "0.5.12.post1 runs it")
 def test_the_switch_is_set_and_the_child_imports_sglang_first(tmp_path: Path) -> None:
     told, _ = scene("children first", shapes.PATCHED, tmp_path / "log")
     assert [one["who"] for one in told] == ["fork"]
