@@ -6,6 +6,7 @@ the repair, the server must not start.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.util
 import inspect
@@ -14,14 +15,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e import interpreters, shapes
+from tests.e2e import interpreters, shapes, spared
 from tests.e2e.shapes import BAD, NEW_TOKENS, PICTURES, SHAPES, Sent
 from tests.lab import client, server
 from tests.lab.client import Answer
@@ -44,15 +45,22 @@ def has_pool() -> bool:
     return "mm_processor_worker_num" in inspect.signature(ServerArgs).parameters
 
 
-@pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[Server]:
+@contextlib.contextmanager
+def serving(folder: Path, switch: Mapping[str, str | None]) -> Iterator[Server]:
+    """All workers are up."""
     pool = ["--mm-processor-worker-num", "2"] if has_pool() else []
-    with server.serve(folder, env={**shapes.PATCHED, **PATIENT}, args=[*ARGS, *pool]) as started:
+    with server.serve(folder, env={**switch, **PATIENT}, args=[*ARGS, *pool]) as started:
         # The first worker is enough to be healthy.
         deadline = time.monotonic() + BOTH_UP_SECONDS
         while started.log_text().count("Application startup complete") < WORKERS:
             assert time.monotonic() < deadline, started.log_text()[-server.TAIL :]
             time.sleep(0.3)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Server]:
+    with serving(folder, shapes.PATCHED) as started:
         yield started
 
 
@@ -68,6 +76,7 @@ def ask_one(running: Server, sent: Sent, together: threading.Barrier) -> tuple[i
     connection = http.client.HTTPConnection(address.hostname, address.port, timeout=shapes.ANSWER_SECONDS)
     try:
         connection.connect()
+        pid = owner(running, connection.sock.getsockname()[1])
         together.wait(shapes.ANSWER_SECONDS)
         body = {
             "input_ids": sent.prompt,
@@ -78,27 +87,67 @@ def ask_one(running: Server, sent: Sent, together: threading.Barrier) -> tuple[i
         connection.request("POST", "/generate", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         text = response.read().decode()
-        pid = owner(running, connection.sock.getsockname()[1])
     finally:
         connection.close()
     return pid, client.read(response.status, json.loads(text) if response.status == 200 else text)
 
 
 def owner(running: Server, port: int) -> int:
-    """The process of the server at the other end of the connection from this port."""
+    """The process of the server that has accepted the connection from this port.
+
+    Asked before the request is: with an HTTP 500 the server closes the connection.
+    """
     server_port = urlsplit(running.url).port
     assert server_port is not None
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, _, _, _, _, _, _, inode, *_ = line.split()
-        if (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16)) == (server_port, port):
+    deadline = time.monotonic() + shapes.ANSWER_SECONDS
+    while time.monotonic() < deadline:
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            _, local, remote, _, _, _, _, _, _, inode, *_ = line.split()
+            if (int(local.partition(":")[2], 16), int(remote.partition(":")[2], 16)) != (server_port, port):
+                continue
+            for pid in workers_of(running):
+                if f"socket:[{inode}]" in sockets(pid):
+                    return pid
+        time.sleep(0.01)
+    raise AssertionError(f"none of {workers_of(running)} has accepted the connection from {port}")
+
+
+def sockets(pid: int) -> set[str]:
+    links = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            links.add(os.readlink(link))
+    return links
+
+
+def ask_all(running: Server, sent: Sequence[Sent]) -> Iterator[tuple[Sent, int, Answer]]:
+    """(what was sent, which process answered, what it said), until every worker has answered."""
+    workers = workers_of(running)
+    assert len(workers) == WORKERS, workers
+    seen: set[int] = set()
+    together = threading.Barrier(len(sent))
+    for _ in range(ROUNDS):
+        with ThreadPoolExecutor(len(sent)) as pool:
+            answers = list(pool.map(lambda one: ask_one(running, one, together), sent))
+        for one, (pid, answer) in zip(sent, answers, strict=True):
+            yield one, pid, answer
+            seen.add(pid)
+        if seen == workers:
             break
-    else:
-        raise AssertionError(f"no connection from {port} to {server_port}")
-    for pid in workers_of(running):
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            if link.is_symlink() and os.readlink(link) == f"socket:[{inode}]":
-                return pid
-    raise AssertionError(f"none of {workers_of(running)} holds the connection from {port}")
+    assert seen == workers, "requests reach both workers"
+
+
+@spared.on("0.5.12.post1", "0.5.23 runs it: both answer the same, by hand")
+def test_stock_workers_die_of_expanded_ids(folder: Path) -> None:
+    """Each of them, and serves one placeholder per image."""
+    expanded, short = SHAPES["expanded"](folder), SHAPES["short"](folder)
+    with serving(folder, shapes.STOCK) as stock:
+        for _, pid, answer in ask_all(stock, [expanded] * 4):
+            assert answer.status == 500, (pid, answer.body)
+        for sent, pid, answer in ask_all(stock, [short] * 4):
+            verdict = shapes.judge(folder, sent, answer, shapes.BATCHED_NOISE)
+            assert verdict.exact, (pid, verdict)
+        assert not shapes.announcements(stock)
 
 
 def test_every_worker_is_patched_and_exact(folder: Path, running: Server) -> None:
@@ -114,21 +163,10 @@ def test_every_worker_is_patched_and_exact(folder: Path, running: Server) -> Non
             for made in [rollouts.expanded(folder, [picture])]
         ),
     ]
-    workers = workers_of(running)
-    assert len(workers) == WORKERS, workers
-    seen: set[int] = set()
-    together = threading.Barrier(len(sent))
-    for _ in range(ROUNDS):
-        with ThreadPoolExecutor(len(sent)) as pool:
-            answers = list(pool.map(lambda one: ask_one(running, one, together), sent))
-        for one, (pid, answer) in zip(sent, answers, strict=True):
-            assert answer.status == 200, answer.body
-            verdict = shapes.judge(folder, one, answer)
-            assert verdict.exact, (pid, verdict)
-            seen.add(pid)
-        if seen == workers:
-            break
-    assert seen == workers, "requests reach both workers"
+    for one, pid, answer in ask_all(running, sent):
+        assert answer.status == 200, answer.body
+        verdict = shapes.judge(folder, one, answer)
+        assert verdict.exact, (pid, verdict)
 
 
 def test_every_worker_refuses(folder: Path, running: Server) -> None:
