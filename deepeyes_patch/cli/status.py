@@ -133,7 +133,7 @@ def _print(found: list[Process], asked: int | None) -> None:
             print("         not live")
             continue
         kept = process.record
-        print(f"         {terminal.printable(_states(process))}")
+        print(terminal.wrapped(terminal.printable(_states(process)), " " * 9))
         for name, state in _failures(process).items():
             print(terminal.colour(terminal.wrapped(terminal.printable(f"{name}: {state}"), " " * 9), "red"))
         if refused := _tally(process)[2]:

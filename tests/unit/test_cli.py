@@ -202,6 +202,23 @@ def test_a_failed_repair_is_reported(capsys: pytest.CaptureFixture[str]) -> None
     assert "failed (no such seam)" in capsys.readouterr().out
 
 
+def test_all_repairs_fit_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    """As of 0.5.3 with the repair of videos."""
+    states = {
+        "processor": "patched (Qwen2_5VLImageProcessor)",
+        "mrope": "patched (MRotaryEmbedding)",
+        "video": "patched (preprocess_video)",
+    }
+    program = (
+        f"from deepeyes_patch import record, counters\nrecord.publish('0.1.0', {states!r}, counters.NAMES)"
+    )
+    with held(program) as pid:
+        assert cli_main.main(["status", str(pid)]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"{name}: {state}" in " ".join(shown.split()) for name, state in states.items()), shown
+    assert max(map(len, shown.splitlines())) <= terminal.WIDTH, shown
+
+
 # --- sources ------------------------------------------------------------------------------------------
 
 
