@@ -7,6 +7,7 @@ tests fail, they are not skipped.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,4 +63,12 @@ def patched(folder: Path) -> Iterator[Server]:
 def processor_alone(folder: Path) -> Iterator[Server]:
     """Its rope is SGLang's own."""
     with server.serve(folder, env={**shapes.STOCK, "DEEPEYES_PATCH": "processor"}, args=ARGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def launched(folder: Path) -> Iterator[Server]:
+    """Started by ``deepeyes-patch run``, which sets the switch; with the repair of videos, and metrics."""
+    run = [Path(sys.executable).with_name("deepeyes-patch"), "run", "--only", "processor,video", "--"]
+    with server.serve(folder, env=shapes.STOCK, args=["--enable-metrics"], launcher=run) as running:
         yield running

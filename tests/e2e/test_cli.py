@@ -8,16 +8,15 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.e2e import shapes
+from tests.e2e import shapes, spared
 from tests.e2e.shapes import BAD, SHAPES
-from tests.lab import client, server
+from tests.lab import client
 from tests.lab.server import Server
+
+pytestmark = spared.on("0.5.12.post1", "0.5.23 runs it: commands and counters are ours, on every release")
 
 CLI = Path(sys.executable).with_name("deepeyes-patch")
 SECONDS = 60
@@ -33,14 +32,6 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=SECONDS,
     )
-
-
-@pytest.fixture(scope="module")
-def running(folder: Path) -> Iterator[Server]:
-    """No switch in its environment: the launcher sets it."""
-    launcher = [CLI, "run", "--only", "processor", "--"]
-    with server.serve(folder, env=shapes.STOCK, args=["--enable-metrics"], launcher=launcher) as started:
-        yield started
 
 
 def status(pid: int) -> tuple[int, dict[str, Any]]:
@@ -73,11 +64,11 @@ def exported(url: str) -> dict[str, int]:
     return found
 
 
-def test_run_has_replaced_itself_by_a_patched_server(running: Server, release: str) -> None:
-    code, found = status(running.pid)
+def test_run_has_replaced_itself_by_a_patched_server(launched: Server, release: str) -> None:
+    code, found = status(launched.pid)
     assert code == 0, found
     first = found["processes"][0]
-    assert first["pid"] == running.pid
+    assert first["pid"] == launched.pid
     assert "sglang.launch_server" in first["name"] or "sglang" in first["name"]
     assert first["live"]
     assert first["sglang"] == release
@@ -87,13 +78,13 @@ def test_run_has_replaced_itself_by_a_patched_server(running: Server, release: s
     assert sum(process["live"] for process in found["processes"]) > 1, found
 
 
-def test_each_request_is_counted_once(folder: Path, running: Server) -> None:
-    before = totals(running.pid)
-    shapes.assert_served(folder, running, SHAPES["expanded"](folder))
-    shapes.assert_served(folder, running, SHAPES["expanded, drifted between"](folder))
+def test_each_request_is_counted_once(folder: Path, launched: Server) -> None:
+    before = totals(launched.pid)
+    shapes.assert_served(folder, launched, SHAPES["expanded"](folder))
+    shapes.assert_served(folder, launched, SHAPES["expanded, drifted between"](folder))
     # The text prompt of this release's rope is not judged here.
-    assert shapes.ask(running.url, SHAPES["text"](folder)).status == 200
-    assert client.generate(running.url, "no media, no count").status == 200
+    assert shapes.ask(launched.url, SHAPES["text"](folder)).status == 200
+    assert client.generate(launched.url, "no media, no count").status == 200
     bad = {
         "a pad missing": "refused:length",
         "an image missing": "refused:count",
@@ -101,8 +92,8 @@ def test_each_request_is_counted_once(folder: Path, running: Server) -> None:
         "pads and no image at all": "refused:placeholders",
     }
     for name in bad:
-        shapes.assert_refused(running, BAD[name](folder))
-    after = totals(running.pid)
+        shapes.assert_refused(launched, BAD[name](folder))
+    after = totals(launched.pid)
     gained = {name: count - before.get(name, 0) for name, count in after.items()}
     assert {name: count for name, count in gained.items() if count} == {
         "restored": 2,
@@ -111,13 +102,13 @@ def test_each_request_is_counted_once(folder: Path, running: Server) -> None:
         "refused:count": 1,
         "refused:placeholders": 2,
     }
-    found = exported(running.url)
+    found = exported(launched.url)
     assert {name: count for name, count in found.items() if count} == {n: c for n, c in after.items() if c}
     assert "refused:inexact" in found, "a reason that has not occurred is exported as 0"
 
 
-def test_status_for_people(running: Server) -> None:
-    done = command("status", str(running.pid))
+def test_status_for_people(launched: Server) -> None:
+    done = command("status", str(launched.pid))
     assert done.returncode == 0, done
     assert "RESTORED" in done.stdout.splitlines()[0]
     assert "processor: patched" in done.stdout
@@ -126,9 +117,9 @@ def test_status_for_people(running: Server) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_status_without_a_pid_finds_it(running: Server) -> None:
+def test_status_without_a_pid_finds_it(launched: Server) -> None:
     found = json.loads(command("status", "--json").stdout)
-    assert running.pid in [process["pid"] for process in found["processes"]]
+    assert launched.pid in [process["pid"] for process in found["processes"]]
 
 
 def test_a_stock_server_is_not_live(stock: Server) -> None:

@@ -41,6 +41,7 @@ def to_patched(folder: Path, patched: Server, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@spared.on("0.5.23", "0.5.12.post1 runs it: what is sent and read is the same in both")
 def test_client(folder: Path, patched: Server, to_patched: Path) -> None:
     for _ in range(TRIES):
         ((episode, _),) = recipes.episodes(recipes.run(to_patched, "client.py"))
@@ -56,6 +57,7 @@ def test_client(folder: Path, patched: Server, to_patched: Path) -> None:
     assert again.prompt_tokens == seen
 
 
+@spared.on("0.5.23", "0.5.12.post1 runs it: what is sent and read is the same in both")
 def test_parity(to_patched: Path) -> None:
     printed = recipes.run(to_patched, "parity.py")
     (line,) = re.findall(r"^largest (\S+), mean (\S+)$", printed, re.MULTILINE)
@@ -63,6 +65,7 @@ def test_parity(to_patched: Path) -> None:
     assert 0 < mean <= largest < shapes.NOISE, printed
 
 
+@spared.on("0.5.23", "0.5.12.post1 runs it: what is sent and read is the same in both")
 def test_client_on_stock(folder: Path, stock: Server, tmp_path: Path) -> None:
     recipes.write(tmp_path, folder, {recipes.ADDRESS: stock.url})
     with pytest.raises(children.ChildFailed, match="RuntimeError: HTTP 500"):
@@ -72,6 +75,7 @@ def test_client_on_stock(folder: Path, stock: Server, tmp_path: Path) -> None:
 # --- in this process ----------------------------------------------------------------------------------
 
 
+@spared.on("0.5.23", "0.5.12.post1 runs it: 0.5.23 has an Engine in an actor, below")
 def test_engine(folder: Path, tmp_path: Path, in_float32: Any) -> None:
     """`install()` is what switches it on; the environment does not."""
     recipes.write(tmp_path, folder, recipes.engine())

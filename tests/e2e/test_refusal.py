@@ -1,21 +1,20 @@
 """Servers that must not start, and say why in the last thing they log.
 
 Each works on a copy of the installed release in which something is altered, under the release's own
-version: as when upstream changes, or a file is edited in place.
+version: as when upstream changes, or a file is edited in place. tests/sglang has the messages of every
+release; that a server ends with one is shown on both for a renamed seam, else on one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from deepeyes_patch.compat import TESTED
-from tests.e2e import shapes
+from tests.e2e import shapes, spared
 from tests.lab import altered, client, models, reference, server
 from tests.lab.altered import replacing
 
@@ -58,17 +57,11 @@ def altered_sglangs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     return copies
 
 
-@pytest.fixture(scope="module")
-def refusals(altered_sglangs: dict[str, Path], folder: Path) -> Iterator[dict[str, Future[str]]]:
-    """For each: what `refusal` finds. Two at a time, because an import of SGLang keeps one core busy."""
-    with ThreadPoolExecutor(2) as pool:
-        yield {
-            name: pool.submit(refusal, folder, PYTHONPATH=str(copy)) for name, copy in altered_sglangs.items()
-        }
-
-
 def refusal(folder: Path, **env: str) -> str:
-    """The last traceback in the log of a server that ends by itself, without having been healthy."""
+    """The last traceback in the log of a server that ends by itself, without having been healthy.
+
+    One server after the other: where cores are few, another release's run has the next one busy.
+    """
     code, log = server.expect_failure(folder, env={**shapes.PATCHED, **env})
     assert code != 0
     assert "Traceback (most recent call last)" in log, log[-2000:]
@@ -84,10 +77,8 @@ def assert_complete(message: str, release: str) -> None:
     assert "please report this message in full" in message
 
 
-def test_a_renamed_seam(
-    refusals: dict[str, Future[str]], altered_sglangs: dict[str, Path], release: str
-) -> None:
-    message = refusals["renamed seam"].result()
+def test_a_renamed_seam(altered_sglangs: dict[str, Path], folder: Path, release: str) -> None:
+    message = refusal(folder, PYTHONPATH=str(altered_sglangs["renamed seam"]))
     assert_complete(message, release)
     assert "_process_and_collect_mm_items(input_text, images): found nothing: missing" in message
     assert str(altered_sglangs["renamed seam"]) in message, "where the altered SGLang is"
@@ -95,14 +86,20 @@ def test_a_renamed_seam(
     assert found in message, "the seams that are right belong into a report too"
 
 
-def test_the_tokenizer_manager_without_its_seam(refusals: dict[str, Future[str]], release: str) -> None:
-    message = refusals["renamed intake"].result()
+@spared.on("0.5.12.post1", "0.5.23 runs it")
+def test_the_tokenizer_manager_without_its_seam(
+    altered_sglangs: dict[str, Path], folder: Path, release: str
+) -> None:
+    message = refusal(folder, PYTHONPATH=str(altered_sglangs["renamed intake"]))
     assert_complete(message, release)
     assert "_tokenize_one_request(obj): found nothing: missing" in message
 
 
-def test_another_patch_that_came_after_ours(refusals: dict[str, Future[str]], release: str) -> None:
-    message = refusals["another patch"].result()
+@spared.on("0.5.23", "0.5.12.post1 runs it: the release for which there is such a patch")
+def test_another_patch_that_came_after_ours(
+    altered_sglangs: dict[str, Path], folder: Path, release: str
+) -> None:
+    message = refusal(folder, PYTHONPATH=str(altered_sglangs["another patch"]))
     assert_complete(message, release)
     assert re.search(r"Qwen\w*VLImageProcessor\.process_mm_data_async", message)
     assert "relax_like_patch.patched_process_mm_data_async" in message
@@ -119,6 +116,7 @@ def test_a_misspelt_switch(folder: Path) -> None:
         assert valid in message
 
 
+@spared.on("0.5.12.post1", "0.5.23 runs it")
 def test_a_text_only_model_serves_all_the_same(altered_sglangs: dict[str, Path]) -> None:
     """It constructs no Qwen-VL processor, so nothing of it is unsafe."""
     folder = models.ensure("qwen3")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import shapes
-from tests.lab import client, reference, server
+from tests.lab import client, reference
 from tests.lab.client import Answer
 from tests.lab.server import Server
 from tests.sglang import films
@@ -25,15 +24,6 @@ def decodes_without_a_gpu() -> bool:
 
 
 pytestmark = pytest.mark.skipif(not decodes_without_a_gpu(), reason="this release's decoder needs a GPU")
-
-
-@pytest.fixture(scope="module")
-def patched() -> Iterator[Server]:
-    from tests.lab import models
-
-    env = {**shapes.STOCK, "DEEPEYES_PATCH": "processor,video"}
-    with server.serve(models.ensure("qwen3_vl"), env=env) as running:
-        yield running
 
 
 def ask(url: str, ids: list[int], scene: Scene) -> Answer:
@@ -57,10 +47,10 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["one video", "videos among images"])
-def test_ids_of_transformers_are_served(name: str, shape: str, folder: Path, patched: Server) -> None:
+def test_ids_of_transformers_are_served(name: str, shape: str, folder: Path, launched: Server) -> None:
     scene = SCENES[name]
     request: Request = SHAPES[shape](folder, films.of_transformers(folder, scene))
-    answer = ask(patched.url, request.ids, scene)
+    answer = ask(launched.url, request.ids, scene)
     assert answer.status == 200, answer.body
     assert answer.prompt_tokens == len(request.expected_ids)
     made = reference.expand(folder, scene.text, scene.images, scene.clips)
@@ -80,8 +70,8 @@ def test_ids_of_transformers_are_served(name: str, shape: str, folder: Path, pat
     print(f"{name}, {shape}: {answer.prompt_tokens} tokens, log-probs off by {max(errors):.5f} at most")
 
 
-def test_another_clip_is_refused(folder: Path, patched: Server) -> None:
+def test_another_clip_is_refused(folder: Path, launched: Server) -> None:
     request = films.of_transformers(folder, SCENES["one video"])
-    answer = ask(patched.url, request.ids, Scene("", SCENES["two videos"].clips[1:], []))
+    answer = ask(launched.url, request.ids, Scene("", SCENES["two videos"].clips[1:], []))
     assert answer.status == 400, answer.body
     assert "video 0 of 1: input_ids hold" in answer.body["error"]["message"]

@@ -185,6 +185,7 @@ def test_every_worker_says_so(running: Server) -> None:
     assert all(re.fullmatch(r"patched \(Qwen\w*VL\w+\)", state) for state in states.values()), states
 
 
+@spared.on("0.5.23", "0.5.12.post1 runs it: 0.5.23 has the plugin alone in test_plugin.py")
 @pytest.mark.skipif(
     importlib.util.find_spec("sglang.srt.plugins") is None, reason="this release loads no plugins"
 )
