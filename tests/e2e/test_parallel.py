@@ -18,7 +18,7 @@ from tests.lab import flags, server
 from tests.lab.server import Server
 
 # Two workers on two cores take minutes to start, so not every release tries them.
-TRIED = {"0.5.3": ["tensor"], "0.5.12.post1": ["tensor", "data"]}
+TRIED = {"0.5.3": ["tensor"], "0.5.12.post1": ["tensor", "data"], "0.5.23": ["tensor", "data"]}
 KINDS = TRIED.get(flags.installed().version, [])
 
 # Fewer tokens than the smallest of the images has: every image is prefilled in pieces.
