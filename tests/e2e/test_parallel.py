@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e import shapes
@@ -33,7 +35,7 @@ def running(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
         args, env = server.tensor_parallel(2)
         args += ["--chunked-prefill-size", str(CHUNK)]
     else:
-        args, env = ["--dp", "2"], {}
+        args, env = server.data_parallel(2)
     with server.serve(folder, env={**shapes.PATCHED, **env}, args=args) as started:
         yield started
 
@@ -50,3 +52,22 @@ def test_exact_and_refused(folder: Path, running: Server, release: str) -> None:
     if "--chunked-prefill-size" in running.process.args:
         prefilled = [int(tokens) for tokens in re.findall(r"#new-token: (\d+)", running.log_text())]
         assert max(prefilled) == CHUNK
+
+
+@pytest.mark.parametrize("running", [kind for kind in KINDS if kind == "data"], indirect=True)
+def test_a_replica_that_is_killed(folder: Path, running: Server) -> None:
+    """The other one is right; SGLang itself never answers a request whose turn was the dead one's."""
+    replicas = {
+        name[0]: process
+        for process in psutil.Process(running.process.pid).children(recursive=True)
+        if (name := re.findall(r"scheduler_DP\d", " ".join(process.cmdline())))
+    }
+    assert sorted(replicas) == ["scheduler_DP0", "scheduler_DP1"]
+    replicas["scheduler_DP1"].kill()
+    sent = SHAPES["expanded, drifted between"](folder)
+    pool = ThreadPoolExecutor(2)
+    asked = [pool.submit(shapes.ask, running.url, sent) for _ in replicas]
+    done, _ = wait(asked, timeout=shapes.ANSWER_SECONDS, return_when=FIRST_COMPLETED)
+    pool.shutdown(wait=False)  # the server's end breaks the other connection off
+    verdict = shapes.judge(folder, sent, done.pop().result())
+    assert verdict.exact, verdict

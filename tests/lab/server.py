@@ -103,13 +103,19 @@ def expect_failure(
 def tensor_parallel(size: int) -> tuple[list[str], dict[str, str]]:
     """Flags and environment for tensor parallelism on a CPU, where gloo has to serve."""
     args = ["--tp", str(size), "--disable-custom-all-reduce"]
-    env = {
-        # One core a rank; more ranks than cores share them.
-        "SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(rank % (os.cpu_count() or 1)) for rank in range(size)),
-        # NCCL is turned off where its library cannot be loaded.
-        "SGLANG_NCCL_SO_PATH": "/nowhere/libnccl.so",
-    }
-    return args, env
+    # NCCL is turned off where its library cannot be loaded.
+    return args, {**_one_core_each(size), "SGLANG_NCCL_SO_PATH": "/nowhere/libnccl.so"}
+
+
+def data_parallel(size: int) -> tuple[list[str], dict[str, str]]:
+    """Flags and environment for replicas on a CPU, of which SGLang 0.5.23 wants one a NUMA node."""
+    return ["--dp", str(size)], _one_core_each(size)
+
+
+def _one_core_each(ranks: int) -> dict[str, str]:
+    """More ranks than cores share them."""
+    cores = os.cpu_count() or 1
+    return {"SGLANG_CPU_OMP_THREADS_BIND": "|".join(str(rank % cores) for rank in range(ranks))}
 
 
 @contextlib.contextmanager
