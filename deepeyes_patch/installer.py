@@ -43,6 +43,7 @@ _OWN_MODULES = (
     "positions",
     "sampling",
     "bystanders",
+    "receiver",
     "processor",
     "intake",
     "workers",
@@ -249,6 +250,13 @@ def _patch_intake(module: ModuleType) -> None:
     intake.apply(module, SWITCH)
 
 
+def _patch_receiver(module: ModuleType) -> None:
+    with _importing("receiver"):
+        from deepeyes_patch import receiver
+
+    receiver.apply(module, "processor", SWITCH)
+
+
 def _patch_workers(module: ModuleType) -> None:
     with _importing("workers"):
         from deepeyes_patch import workers
@@ -330,6 +338,8 @@ _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
         ("sglang.srt.managers.multimodal_processor", _recorded("processor", _patch_factory)),
         ("sglang.srt.managers.tokenizer_manager", _recorded("processor", _patch_intake)),
         ("sglang.srt.managers.multi_tokenizer_mixin", _recorded("processor", _patch_workers)),
+        ("sglang.srt.disaggregation.encode_receiver", _recorded("processor", _patch_receiver)),
+        ("sglang.srt.disaggregation.encoder.receiver", _recorded("processor", _patch_receiver)),
         ("sglang.srt.managers.rust_server", _recorded("processor", _patch_rust_server)),
         ("sglang.srt.rust_server.server", _recorded("processor", _patch_rust_server)),
     ),

@@ -46,7 +46,7 @@ from typing import Any
 
 import torch
 
-from deepeyes_patch import compat, counters, positions, sampling, videos, wrapping
+from deepeyes_patch import compat, counters, positions, receiver, sampling, videos, wrapping
 from deepeyes_patch.bystanders import BystanderRequest
 from deepeyes_patch.positions import Medium
 from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
@@ -296,14 +296,18 @@ def _get_mm_data(
         return _get(wrapped, processor, args, kwargs)
     except ValueError as error:
         counters.count_refusal(error)
+        receiver.note_refusal(error)
         raise
 
 
 def _get(wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call = bind(wrapped, args, kwargs)
     prompt = call.arguments["prompt"]
-    if isinstance(prompt, str) or vision_tokens(processor) is None:
+    if prompt is None:
+        prompt = receiver.waiting_ids()
+    if prompt is None or isinstance(prompt, str) or vision_tokens(processor) is None:
         return wrapped(*args, **kwargs)
+    call.arguments["prompt"] = prompt
     # Declared by name or collected by **kwargs, depending on the release.
     media = {**call.arguments, **call.arguments.get("kwargs", {})}
     _refuse_media(video=media.get("video_grid_thw"), audio=media.get("audio_feature_lens"))
@@ -317,7 +321,7 @@ def _get(wrapped: Callable[..., Any], processor: Any, args: tuple[Any, ...], kwa
     scope = _Scope(processor, request)
     token = _scope.set(scope)
     try:
-        result = wrapped(*args, **kwargs)
+        result = wrapped(*call.args, **call.kwargs)
     finally:
         _scope.reset(token)
     _last_look(scope, result, grids)

@@ -38,11 +38,16 @@ def processor_seams(makes_artifacts: bool) -> tuple[Seam, ...]:
     return tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in SEAMS)
 
 
-# --- around it (installer.py, intake.py) --------------------------------------------------------------
+# --- around it (installer.py, intake.py, receiver.py) -------------------------------------------------
 
 FACTORY = (Seam("get_mm_processor", ("hf_config",)),)
 INTAKE = (Seam("_tokenize_one_request", ("obj",), coroutine=True),)
 RUST_SERVER = (Seam("launch", ("scheduler",), coroutine=False),)
+WAITING = (
+    Seam("_try_recv_mm_data", ("self",), coroutine=False),
+    Seam("consume_parts", ("self", "parts"), coroutine=False, optional=True),
+)
+RECEIVER = (Seam("_recv_mm_data", ("mm_processor", "prompt"), coroutine=True),)
 
 # --- the rotary embeddings (mrope/binding.py) ---------------------------------------------------------
 

@@ -28,6 +28,7 @@ NATIVE, NEEDED, READY, AVAILABLE, INCOMPATIBLE, UNKNOWN = (
 _QWEN_VL = "sglang.srt.multimodal.processors.qwen_vl"
 _FACTORY = "sglang.srt.managers.multimodal_processor"
 _INTAKE = "sglang.srt.managers.tokenizer_manager"
+_RECEIVERS = ("sglang.srt.disaggregation.encode_receiver", "sglang.srt.disaggregation.encoder.receiver")
 _RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
 _ROPE = "sglang.srt.layers.rotary_embedding"
 _QWEN3_5 = "sglang.srt.models.qwen3_5"
@@ -80,11 +81,23 @@ class _Reader:
         self._add(repair, "multimodal_processor", self._sources.module(_FACTORY), seams.FACTORY)
         manager = self._sources.find(self._sources.module(_INTAKE), "TokenizerManager")
         self._add(repair, "TokenizerManager", manager, seams.INTAKE)
+        for name in _RECEIVERS:
+            if (receiver := self._sources.module(name)) is not None:
+                self._receivers(repair, receiver)
         for name in _RUST_SERVERS:
             if (server := self._sources.module(name)) is not None:
                 found = self._sources.find(server, "RustServer")
                 self._add(repair, "RustServer", found, seams.RUST_SERVER)
         return repair
+
+    def _receivers(self, repair: Repair, module: Module) -> None:
+        for wanted in (seams.WAITING, seams.RECEIVER):
+            name = wanted[0].name
+            owners = [c for c in self._sources.classes(module) if self._sources.own_member(c, name)]
+            for owner in owners:
+                self._add(repair, owner.node.name, owner, wanted)
+            if not owners:
+                self._add(repair, module.name, None, wanted)
 
     def video(self) -> Repair:
         repair = Repair(AVAILABLE, "for ids that transformers made of videos")

@@ -104,13 +104,21 @@ class Sources:
         nodes = _statements(module.tree.body)
         return [Definition(module, node) for node in nodes if isinstance(node, ast.ClassDef)]
 
-    def member(self, owner: Definition, name: str) -> Definition | None:
-        """A method of a class, its own or an inherited one as far as this package defines it."""
+    def own_member(self, owner: Definition, name: str) -> Definition | None:
+        """A method that stands in a class itself."""
         if not isinstance(owner.node, ast.ClassDef):
             return None
         for statement in _statements(owner.node.body):
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                 return Definition(owner.module, statement)
+        return None
+
+    def member(self, owner: Definition, name: str) -> Definition | None:
+        """A method of a class, its own or an inherited one as far as this package defines it."""
+        if not isinstance(owner.node, ast.ClassDef):
+            return None
+        if (own := self.own_member(owner, name)) is not None:
+            return own
         for base in owner.node.bases:
             found = self.find(owner.module, base.id) if isinstance(base, ast.Name) else None
             inherited = self.member(found, name) if found is not None else None

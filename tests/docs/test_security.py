@@ -113,7 +113,7 @@ def test_every_module_that_wraps_is_named(language: str) -> None:
             if isinstance(node.args[1], ast.Constant):
                 assert str(node.args[1].value) in step + tables
     assert wrapping == {
-        *("processor", "mrope.binding", "mrope.gated_attention", "intake", "workers", "installer")
+        *("processor", "mrope.binding", "mrope.gated_attention", "intake", "receiver", "workers", "installer")
     }
     for name in wrapping:
         assert f"`{name.replace('.', '/')}.py`" in step

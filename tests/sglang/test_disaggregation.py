@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import importlib
 import inspect
+import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import zmq
+import zmq.asyncio
 
 from tests.lab import processors, reference
 from tests.sglang import rollouts
@@ -94,3 +102,165 @@ def test_text_prompts_are_stock(folder: Path, processor: Any, request: pytest.Fi
     patched, _ = build(folder, processor, text)  # type: ignore[arg-type]
     assert part(patched, "input_ids") == part(stock, "input_ids")
     assert torch.equal(part(patched, "mrope_positions"), part(stock, "mrope_positions"))
+
+
+# --- where the scheduler waits for the embeddings -----------------------------------------------------
+
+WAITING_SECONDS = 10
+
+
+def receiver() -> Any:
+    """The release's module with the requests that wait; it has moved once."""
+    for name in ("encoder.receiver", "encode_receiver"):
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(f"sglang.srt.disaggregation.{name}")
+    raise AssertionError("no receiver")
+
+
+def encoded(folder: Path) -> list[bytes]:
+    """What an encoder sends for ``IMAGES``: the real class, pickled, and the embeddings."""
+    from sglang.srt.managers.schedule_batch import Modality
+
+    cls = receiver().EmbeddingData
+    grids = rollouts.image_grids(folder, IMAGES)
+    embeddings = torch.arange(int(grids.prod(dim=1).sum()) // 4 * 8, dtype=torch.float32).reshape(-1, 8)
+    modality = [Modality.IMAGE] * ("modality" in inspect.signature(cls).parameters)
+    sent = cls("r", 1, 0, grids, *modality, embedding=embeddings)
+    return [pickle.dumps(sent.copy_without_embedding()), embeddings.numpy().tobytes()]
+
+
+def waited(folder: Path, processor: Any, ids: list[int] | None, text: str | None = None) -> Any:
+    """A request as the real class leaves it when the encoder's message has come, through a real socket.
+
+    ``error``, which upstream never sets, is what would have ended the scheduler.
+    """
+    module = receiver()
+    cls = getattr(module, "WaitingZmqRequest", None) or module.WaitingImageRequest
+    fields = {
+        "rid": "r",
+        "recv_req": SimpleNamespace(rid="r", input_text=text, input_ids=ids, num_items_assigned=None),
+        "mm_processor": processor,
+        "encoder_urls": [],
+        "model_type": processor.model_type,
+        "host_name": "127.0.0.1",
+        "receive_count": 1,
+    }
+    accepted = inspect.signature(cls).parameters
+    waiting = cls(**{name: value for name, value in fields.items() if name in accepted})
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(f"tcp://127.0.0.1:{waiting.embedding_port}")
+        socket.send_multipart(encoded(folder))
+        deadline = time.monotonic() + WAITING_SECONDS
+        while waiting.status.name == "PENDING" and waiting.error is None and time.monotonic() < deadline:
+            try:
+                waiting._try_recv_mm_data()
+            except Exception as error:
+                waiting.error = error
+                waiting.recv_socket.close()  # its context waits for that, whenever it is collected
+    return waiting
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 0.5.16 the parts of the embeddings are joined on a GPU."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_exact_in_the_scheduler(name: str, folder: Path, processor: Any, patched: None, no_gpu: None) -> None:
+    request = REQUESTS[name](folder)
+    waiting = waited(folder, processor, list(request.ids))
+    assert waiting.status.name == "SUCCESS", waiting.error or waiting.error_msg
+    assert list(waiting.recv_req.input_ids) == request.expected_ids
+    grids = rollouts.image_grids(folder, IMAGES)
+    positions, _ = reference.positions(folder, request.expected_ids, grids)
+    assert torch.equal(part(waiting.recv_req.mm_inputs, "mrope_positions"), positions)
+
+
+def test_stock_fails_in_the_scheduler(folder: Path, processor: Any, no_gpu: None) -> None:
+    """To 0.5.16 there are no ids for any request, and the server ends; then expanded ones are HTTP 500."""
+    for name in ("short", "expanded"):
+        waiting = waited(folder, processor, REQUESTS[name](folder).ids)
+        if waiting.error is not None:
+            assert isinstance(waiting.error, (TypeError, ValueError))
+            continue
+        assert waiting.status.name == ("SUCCESS" if name == "short" else "FAIL")
+        assert waiting.error_code is None
+
+
+def test_refused_in_the_scheduler(folder: Path, processor: Any, patched: None, no_gpu: None) -> None:
+    ids = REQUESTS["expanded"](folder).ids
+    first, last = rollouts.spans(folder, ids)[0]
+    waiting = waited(folder, processor, ids[:first] + ids[first + 1 :])
+    assert waiting.error is None
+    assert waiting.status.name == "FAIL"
+    assert waiting.error_code == 400
+    assert f"image 0 of 2: input_ids hold {last - first} image placeholders" in waiting.error_msg
+    assert waiting.recv_socket is None or waiting.recv_socket.closed
+
+
+def test_faults_of_others_are_left_to_upstream(
+    folder: Path, processor: Any, patched: None, no_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("upstream's own")
+
+    monkeypatch.setattr(processor, "get_mm_data", broken)
+    waiting = waited(folder, processor, REQUESTS["expanded"](folder).ids)
+    assert str(waiting.error) == "upstream's own" or waiting.status.name == "FAIL"
+    assert waiting.error_code is None
+
+
+def test_text_prompts_are_stock_in_the_scheduler(
+    folder: Path, processor: Any, no_gpu: None, request: pytest.FixtureRequest
+) -> None:
+    text = rollouts.conversation(2)
+    stock = waited(folder, processor, [1, 2, 3], text)
+    request.getfixturevalue("patched")
+    patched = waited(folder, processor, [1, 2, 3], text)
+    assert stock.status.name == patched.status.name == "SUCCESS"
+    assert patched.recv_req.input_ids == stock.recv_req.input_ids
+    positions = [part(waiting.recv_req.mm_inputs, "mrope_positions") for waiting in (stock, patched)]
+    assert torch.equal(*positions)
+
+
+# --- where the tokenizer manager does -----------------------------------------------------------------
+
+
+def taken(folder: Path, processor: Any, ids: list[int]) -> Any:
+    """What the real receiver's method makes of the encoder's message, which comes through a real socket."""
+    made = object.__new__(receiver().MMReceiverHTTP)
+    made.encoder_transfer_backend = "zmq_to_tokenizer"
+    made.model_type = processor.model_type
+
+    async def take() -> Any:
+        with zmq.asyncio.Context() as context, context.socket(zmq.PUSH) as push:
+            pull = context.socket(zmq.PULL)
+            push.connect(f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}")
+            await push.send_multipart(encoded(folder))
+            return await asyncio.wait_for(made._recv_mm_data("r", pull, processor, ids), WAITING_SECONDS)
+
+    return processors.run(take())
+
+
+@pytest.mark.parametrize("name", ["short", "drifted"])
+def test_exact_in_the_tokenizer(name: str, folder: Path, processor: Any, patched: None, no_gpu: None) -> None:
+    request = REQUESTS[name](folder)
+    assert part(taken(folder, processor, list(request.ids)), "input_ids") == request.expected_ids
+
+
+def test_refused_in_the_tokenizer(
+    folder: Path, processor: Any, no_gpu: None, request: pytest.FixtureRequest
+) -> None:
+    """Stock fails, or from 0.5.20 on says that no embeddings came, of which SGLang makes HTTP 503."""
+    ids = REQUESTS["expanded"](folder).ids
+    first = rollouts.spans(folder, ids)[0][0]
+    bad = ids[:first] + ids[first + 1 :]
+    try:
+        stock = taken(folder, processor, bad)
+    except (AssertionError, IndexError):
+        stock = None
+    assert stock is None
+    request.getfixturevalue("patched")
+    with pytest.raises(ValueError, match="image 0 of 2: input_ids hold"):
+        taken(folder, processor, bad)
