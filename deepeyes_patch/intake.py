@@ -55,8 +55,9 @@ async def _tokenize(wrapped: Callable[..., Awaitable[Any]], manager: Any, obj: A
         return await wrapped(obj)
     if getattr(obj, "text", None):
         raise ValueError("a request with images or videos holds both text and input_ids; send one of them")
+    sent = len(obj.input_ids)  # SGLang cuts this very list
     tokenized = await wrapped(obj)
-    _refuse_cut(tokenized)
+    _refuse_cut(tokenized, sent)
     return tokenized
 
 
@@ -69,10 +70,15 @@ def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
             )
 
 
-def _refuse_cut(tokenized: Any) -> None:
-    positions = processor.field(tokenized.mm_inputs, "mrope_positions")
-    if positions is not None and positions.shape[-1] != len(tokenized.input_ids):
+def _refuse_cut(tokenized: Any, sent: int) -> None:
+    count = sent
+    if (
+        tokenized.mm_inputs is not None
+    ):  # else an encoder's embeddings are waited for, and nothing is expanded yet
+        positions = processor.field(tokenized.mm_inputs, "mrope_positions")
+        count = len(tokenized.input_ids) if positions is None else positions.shape[-1]
+    if count != len(tokenized.input_ids):
         raise ValueError(
-            f"the {positions.shape[-1]} input_ids of this request exceed the context length, and SGLang "
+            f"the {count} input_ids of this request exceed the context length, and SGLang "
             f"cut them to {len(tokenized.input_ids)}; its images and videos would no longer fit them"
         )

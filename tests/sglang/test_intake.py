@@ -103,3 +103,12 @@ def test_ids_that_sglang_cut_are_refused(folder: Path, manager: Any) -> None:
     manager.answer.input_ids.pop()
     with pytest.raises(ValueError, match=r"the 10 input_ids.*cut them to 9"):
         send(manager, [tokens.image], [rollouts.picture(64, 64)])
+
+
+def test_ids_that_sglang_cut_before_the_encoder_answers_are_refused(folder: Path, manager: Any) -> None:
+    """Encoder disaggregation with ``zmq_to_scheduler``: there are no positions yet to see it by."""
+    tokens = rollouts.vision(folder)
+    manager.answer = SimpleNamespace(input_ids=[tokens.image] * 10, mm_inputs=None)
+    send(manager, [tokens.image] * 10, [rollouts.picture(64, 64)])
+    with pytest.raises(ValueError, match=r"the 11 input_ids.*cut them to 10"):
+        send(manager, [tokens.image] * 11, [rollouts.picture(64, 64)])
