@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from types import ModuleType
 from typing import Any, NoReturn
@@ -77,6 +78,11 @@ class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         _give_every_name(module)
 
+
+# To 0.5.16, encoder disaggregation joins the embeddings of its parts on the GPU and brings them back at once.
+# For servers that ask for it, they are joined where they are; elsewhere a tensor sent to a GPU is an error.
+if os.environ.get("LAB_TENSORS_STAY"):
+    torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
 
 __version__ = "0+lab"
 sys.meta_path.append(_Submodules())
