@@ -18,6 +18,7 @@ import torch
 import zmq
 import zmq.asyncio
 
+import deepeyes_patch
 from tests.lab import processors, reference
 from tests.sglang import rollouts
 from tests.sglang.rollouts import Request, picture
@@ -264,3 +265,18 @@ def test_refused_in_the_tokenizer(
     request.getfixturevalue("patched")
     with pytest.raises(ValueError, match="image 0 of 2: input_ids hold"):
         taken(folder, processor, bad)
+
+
+def test_a_receiver_that_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor is then not constructed, as where any other seam is gone."""
+    processors.processor_class()
+    module = receiver()
+    for cls in [value for value in vars(module).values() if isinstance(value, type)]:
+        if "_recv_mm_data" in vars(cls):
+            monkeypatch.delattr(cls, "_recv_mm_data")
+    deepeyes_patch.install(["processor"])
+    try:
+        with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="defines _recv_mm_data"):
+            processors.build("qwen3_vl")
+    finally:
+        deepeyes_patch.uninstall()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -49,6 +50,13 @@ def test_the_seams_are_those_of_the_imported_modules() -> None:
         "TokenizerManager": compat.examine(manager, seams.INTAKE),
         "rotary_embedding": compat.examine(rope, seams.GET_ROPE),
     }
+    for name in ("encode_receiver", "encoder.receiver"):
+        with contextlib.suppress(ModuleNotFoundError):
+            receiver = imported(f"sglang.srt.disaggregation.{name}")
+            for wanted in (seams.WAITING, seams.RECEIVER):
+                for owner, own in vars(receiver).items():
+                    if isinstance(own, type) and wanted[0].name in vars(own):
+                        expected[owner] = compat.examine(own, wanted)
     for owner, findings in expected.items():
         assert told(by_owner[owner]) == told(findings), owner
     assert told(by_owner["qwen_vl"])[: len(seams.MODULE_SEAMS)] == told(
