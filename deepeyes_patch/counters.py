@@ -39,6 +39,7 @@ _REASONS = {
     ("processor", "_checked_videos"): "unsupported",
     ("processor", "_open"): "unsupported",
     ("processor", "_refuse_media"): "unsupported",
+    ("processor", "_get_rope_index"): "unsupported",
     ("intake", "_tokenize"): "unsupported",
     ("intake", "_refuse_cut"): "cut",
     ("bystanders", "check_result"): "inexact",

@@ -270,6 +270,11 @@ def _patch_rust_server(module: ModuleType) -> None:
     wrapping.wrap(server, "launch", _launch_rust_server)
 
 
+def _patch_grpc_server(module: ModuleType) -> None:
+    compat.require(module, seams.GRPC_SERVER, "processor", SWITCH)
+    wrapping.wrap(module, "serve_grpc", _serve_grpc)
+
+
 def _patch_video(module: ModuleType) -> str:
     from deepeyes_patch import processor
 
@@ -340,6 +345,7 @@ _HOOKS: dict[str, tuple[tuple[str, Callable[[ModuleType], None]], ...]] = {
         ("sglang.srt.managers.multi_tokenizer_mixin", _recorded("processor", _patch_workers)),
         ("sglang.srt.disaggregation.encode_receiver", _recorded("processor", _patch_receiver)),
         ("sglang.srt.disaggregation.encoder.receiver", _recorded("processor", _patch_receiver)),
+        ("sglang.srt.entrypoints.grpc_server", _recorded("processor", _patch_grpc_server)),
         ("sglang.srt.managers.rust_server", _recorded("processor", _patch_rust_server)),
         ("sglang.srt.rust_server.server", _recorded("processor", _patch_rust_server)),
     ),
@@ -417,6 +423,32 @@ def _launch_rust_server(
                 f"model type {model_type} would be served by SGLang's Rust server (SGLANG_RUST_SERVER), "
                 f"whose compiled code takes requests past everything that deepeyes-patch has wrapped. Either "
                 f"unset SGLANG_RUST_SERVER, or set {SWITCH}=off"
+            ],
+        )
+    return wrapped(*args, **kwargs)
+
+
+def _serve_grpc(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Refuse a Qwen-VL model on SGLang's gRPC server (``--grpc-mode``, ``--smg-grpc-mode``).
+
+    Requests come tokenized and their images preprocessed: no request would meet a wrapper of ours, although
+    the scheduler has a processor and says *patched*; images get text positions without a word.
+    """
+    from deepeyes_patch import workers
+
+    model_type = _qwen_vl_type(
+        workers.hf_config(wrapping.bind(wrapped, args, kwargs).arguments["server_args"])
+    )
+    if model_type is not None:
+        raise compat.incompatible(
+            "processor",
+            SWITCH,
+            [
+                f"model type {model_type} would be served over gRPC (--grpc-mode, --smg-grpc-mode), whose "
+                f"requests come preprocessed, past everything that deepeyes-patch has wrapped, and without "
+                f"M-RoPE positions. Either serve it over HTTP, or set {SWITCH}=off"
             ],
         )
     return wrapped(*args, **kwargs)

@@ -43,6 +43,7 @@ def processor_seams(makes_artifacts: bool) -> tuple[Seam, ...]:
 FACTORY = (Seam("get_mm_processor", ("hf_config",)),)
 INTAKE = (Seam("_tokenize_one_request", ("obj",), coroutine=True),)
 RUST_SERVER = (Seam("launch", ("scheduler",), coroutine=False),)
+GRPC_SERVER = (Seam("serve_grpc", ("server_args",), coroutine=True),)
 WAITING = (
     Seam("_try_recv_mm_data", ("self",), coroutine=False),
     Seam("consume_parts", ("self", "parts"), coroutine=False, optional=True),

@@ -71,9 +71,16 @@ def started_children_are_reached() -> bool:
 def _hf_config(handed_over: Any) -> Any:
     """The configuration of the model that the workers will serve; None where it is not told."""
     for part in handed_over if isinstance(handed_over, tuple) else ():
-        if path := getattr(part, "model_path", None):
-            reader = importlib.import_module("sglang.srt.utils.hf_transformers_utils")
-            return reader.get_config(
-                path, trust_remote_code=part.trust_remote_code, revision=getattr(part, "revision", None)
-            )
+        if getattr(part, "model_path", None):
+            return hf_config(part)
     return None
+
+
+def hf_config(server_args: Any) -> Any:
+    """The configuration of the model that a server is asked to serve, as SGLang reads it."""
+    reader = importlib.import_module("sglang.srt.utils.hf_transformers_utils")
+    return reader.get_config(
+        server_args.model_path,
+        trust_remote_code=server_args.trust_remote_code,
+        revision=getattr(server_args, "revision", None),
+    )
