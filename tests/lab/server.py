@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import flags, signals
+from tests.lab import flags, installed, signals
 
 START_SECONDS = 420  # four processes import SGLang on two cores; a dead server is noticed at once
 STOP_SECONDS = 10
@@ -108,8 +108,11 @@ def tensor_parallel(size: int) -> tuple[list[str], dict[str, str]]:
 
 
 def data_parallel(size: int) -> tuple[list[str], dict[str, str]]:
-    """Flags and environment for replicas on a CPU, of which SGLang 0.5.23 wants one a NUMA node."""
-    return ["--dp", str(size)], _one_core_each(size)
+    """Flags and environment for replicas on a CPU."""
+    binding = installed.sources("sglang.srt.utils.numa_utils")
+    # Where cores are bound there, those of all replicas are named; elsewhere those of one are, or none.
+    together = any("def init_threads_binding" in path.read_text() for path in binding)
+    return ["--dp", str(size)], _one_core_each(size) if together else {}
 
 
 def _one_core_each(ranks: int) -> dict[str, str]:
