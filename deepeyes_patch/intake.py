@@ -71,14 +71,12 @@ def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
 
 
 def _refuse_cut(tokenized: Any, sent: int) -> None:
-    count = sent
-    if (
-        tokenized.mm_inputs is not None
-    ):  # else an encoder's embeddings are waited for, and nothing is expanded yet
+    expected = sent
+    if tokenized.mm_inputs is not None:  # else the scheduler waits for an encoder, and will expand them
         positions = processor.field(tokenized.mm_inputs, "mrope_positions")
-        count = len(tokenized.input_ids) if positions is None else positions.shape[-1]
-    if count != len(tokenized.input_ids):
+        expected = len(tokenized.input_ids) if positions is None else positions.shape[-1]
+    if expected != len(tokenized.input_ids):
         raise ValueError(
-            f"the {count} input_ids of this request exceed the context length, and SGLang "
+            f"the {expected} input_ids of this request exceed the context length, and SGLang "
             f"cut them to {len(tokenized.input_ids)}; its images and videos would no longer fit them"
         )
