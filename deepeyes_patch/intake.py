@@ -72,8 +72,10 @@ def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
 
 def _refuse_cut(tokenized: Any, sent: int) -> None:
     expected = sent
-    if tokenized.mm_inputs is not None:  # else the scheduler waits for an encoder, and will expand them
-        positions = processor.field(tokenized.mm_inputs, "mrope_positions")
+    # To 0.5.14 a request for an embedding has another name for them.
+    made = tokenized.mm_inputs if hasattr(tokenized, "mm_inputs") else tokenized.image_inputs
+    if made is not None:  # else the scheduler waits for an encoder, and will expand the ids
+        positions = processor.field(made, "mrope_positions")
         expected = len(tokenized.input_ids) if positions is None else positions.shape[-1]
     if expected != len(tokenized.input_ids):
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,6 +104,21 @@ def test_ids_that_sglang_cut_are_refused(folder: Path, manager: Any) -> None:
     manager.answer.input_ids.pop()
     with pytest.raises(ValueError, match=r"the 10 input_ids.*cut them to 9"):
         send(manager, [tokens.image], [rollouts.picture(64, 64)])
+
+
+def test_requests_for_an_embedding(folder: Path, manager: Any) -> None:
+    """SGLang's own classes of them; to 0.5.14 theirs have another field for what the processor made."""
+    io_struct = importlib.import_module("sglang.srt.managers.io_struct")
+    fields = inspect.signature(io_struct.TokenizedEmbeddingReqInput).parameters
+    (name,) = {"mm_inputs", "image_inputs"} & set(fields)
+    positions = SimpleNamespace(mrope_positions=torch.zeros(3, 10))
+    token = rollouts.vision(folder).image
+    asked = io_struct.EmbeddingReqInput(input_ids=[token], image_data=[rollouts.picture(64, 64)])
+    manager.answer = SimpleNamespace(input_ids=[1] * 10, **{name: positions})
+    asyncio.run(manager._tokenize_one_request(asked))
+    manager.answer.input_ids.pop()
+    with pytest.raises(ValueError, match=r"the 10 input_ids.*cut them to 9"):
+        asyncio.run(manager._tokenize_one_request(asked))
 
 
 def test_ids_that_sglang_cut_before_the_encoder_answers_are_refused(folder: Path, manager: Any) -> None:
