@@ -33,7 +33,10 @@ _WRAPT_MINIMUM = (1, 16)
 
 # Model types whose processor has to be ours, by prefix. For the others a class that SGLang derives from the
 # Qwen-VL one may override the outermost method, or their configuration may lack what the repair reads.
-_QWEN_VL_TYPES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+_QWEN_VL_TYPES = (
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_omni_moe", "qwen4_exp"),
+    *("intern_s2_preview", "interns2_mobius", "cosmos3_omni"),
+)
 
 # Imported by the hooks, when torch is there.
 _OWN_MODULES = (
