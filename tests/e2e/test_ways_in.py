@@ -245,12 +245,3 @@ def test_the_native_grpc_server_asks_the_tokenizer_manager() -> None:
     asyncio.run(work())
     (obj,) = taken
     assert (type(obj).__name__, obj.input_ids, obj.image_data) == ("GenerateReqInput", [5, 6], ["data:,"])
-
-
-def test_the_older_grpc_server_is_another_package() -> None:
-    """``--grpc-mode``: requests come tokenized, to a servicer that no release brings along."""
-    from sglang.srt.entrypoints import grpc_server
-
-    assert importlib.util.find_spec("smg_grpc_servicer") is None
-    with pytest.raises(ImportError, match="requires the smg-grpc-servicer package"):
-        asyncio.run(grpc_server.serve_grpc(SimpleNamespace()))
