@@ -212,7 +212,7 @@ def _recorded(repair: str, patch: Callable[[ModuleType], str | None]) -> Callabl
 
 @contextlib.contextmanager
 def _importing(name: str) -> Iterator[None]:
-    """Around an import of ours in a hook: by then another version may be installed, or none.
+    """Around an import of ours in a hook or later: by then another version may be installed, or none.
 
     Raises
     ------
@@ -439,7 +439,8 @@ def _serve_grpc(
     Requests come tokenized and their images preprocessed: no request would meet a wrapper of ours, although
     the scheduler has a processor and says *patched*; images get text positions without a word.
     """
-    from deepeyes_patch import workers
+    with _importing("workers"):
+        from deepeyes_patch import workers
 
     model_type = _qwen_vl_type(
         workers.hf_config(wrapping.bind(wrapped, args, kwargs).arguments["server_args"])

@@ -35,5 +35,5 @@ def test_the_grpc_server(folder: Path) -> None:
     assert "serve it over HTTP, or set DEEPEYES_PATCH=off" in log
     code, log = server.expect_failure(folder, env=shapes.STOCK, args=["--grpc-mode"])
     assert code != 0
-    assert "smg-grpc-servicer" in log
+    assert "requires the smg-grpc-servicer package" in log
     assert "DEEPEYES_PATCH" not in log
