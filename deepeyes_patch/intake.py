@@ -71,10 +71,11 @@ def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
 
 
 def _refuse_cut(tokenized: Any, sent: int) -> None:
-    expected = sent
     # To 0.5.14 a request for an embedding has another name for them.
     made = tokenized.mm_inputs if hasattr(tokenized, "mm_inputs") else tokenized.image_inputs
-    if made is not None:  # else the scheduler waits for an encoder, and will expand the ids
+    if made is None:  # the scheduler waits for an encoder, and will expand the ids
+        expected = sent
+    else:
         positions = processor.field(made, "mrope_positions")
         expected = len(tokenized.input_ids) if positions is None else positions.shape[-1]
     if expected != len(tokenized.input_ids):

@@ -619,7 +619,10 @@ def _build_input_ids(
 def _get_rope_index(
     wrapped: Callable[..., Any], rope: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Upstream reads the token after each ``vision_start``, also where that is the last one."""
+    """Upstream reads the token after each ``vision_start``, also where that is the last one.
+
+    Where it fails over ids that fit their media, it has no positions for the model.
+    """
     scope = _scope.get()
     if scope is None:
         return wrapped(*args, **kwargs)
@@ -633,7 +636,6 @@ def _get_rope_index(
     try:
         positions, delta = wrapped(*call.args, **call.kwargs)
     except (IndexError, ValueError) as error:
-        # The ids were checked against their media, so the fault is not theirs.
         raise ValueError(
             f"the get_rope_index of this SGLang has no M-RoPE positions for these images or videos of model "
             f"type {scope.processor.hf_config.model_type}, and raised {type(error).__name__}: {error}"
