@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from deepeyes_patch.errors import DeepEyesPatchError, IncompatibleSGLangError, SettingsError
-    from deepeyes_patch.installer import install, status, uninstall
+    from deepeyes_patch.startup.installer import install, status, uninstall
 
 __version__ = "0.1.0"
 
@@ -43,9 +43,9 @@ _HOMES = {
     "DeepEyesPatchError": "errors",
     "IncompatibleSGLangError": "errors",
     "SettingsError": "errors",
-    "install": "installer",
-    "status": "installer",
-    "uninstall": "installer",
+    "install": "startup.installer",
+    "status": "startup.installer",
+    "uninstall": "startup.installer",
 }
 
 

@@ -1,4 +1,4 @@
-"""Wait for the first import of ``sglang``, then hand over to `deepeyes_patch.installer`.
+"""Wait for the first import of ``sglang``, then hand over to `deepeyes_patch.startup.installer`.
 
 Standard library only, and little of it: this module is loaded in every Python process of an
 environment in which a switch is on (pip, ninja, compile workers, judges), most of which never see
@@ -166,7 +166,7 @@ def _activate() -> None:
         if selected.repairs:
             _refuse_half_on(selected.source)
             try:
-                from deepeyes_patch import installer
+                from deepeyes_patch.startup import installer
             except Exception as error:  # half a wrapt raises AttributeError
                 raise errors.DeepEyesPatchError(UNLOADABLE.format(error=error)) from error
             installer.install(selected.repairs)

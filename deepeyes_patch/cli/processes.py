@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deepeyes_patch import record
+from deepeyes_patch.observe import record
 
 PROC = Path("/proc")
 _LINK = f"/memfd:{record.NAME} (deleted)"

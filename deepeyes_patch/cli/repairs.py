@@ -11,9 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepeyes_patch import seams
-from deepeyes_patch.cli.sources import Definition, Module, Sources, parameters
-from deepeyes_patch.compat import Finding, Seam
+from deepeyes_patch.seams import table as seams
+from deepeyes_patch.seams.examine import Finding, Seam
+from deepeyes_patch.seams.source import Definition, Module, Sources, parameters
 from deepeyes_patch.settings import REPAIRS
 
 NATIVE, NEEDED, READY, AVAILABLE, INCOMPATIBLE, UNKNOWN = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from deepeyes_patch import counters
 from deepeyes_patch.cli import processes, terminal
 from deepeyes_patch.cli.processes import Process
+from deepeyes_patch.observe import counters
 
 _EXAMPLES = """
 deepeyes-patch status          every process of yours that has it live

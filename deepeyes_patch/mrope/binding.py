@@ -32,11 +32,12 @@ from typing import Any
 
 import torch
 
-from deepeyes_patch import compat, wrapping
 from deepeyes_patch.mrope import lanes
 from deepeyes_patch.mrope.rotation import gather_rows
-from deepeyes_patch.seams import GET_ROPE, PLAIN_ROPE, ROPE
-from deepeyes_patch.wrapping import bind
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.table import GET_ROPE, PLAIN_ROPE, ROPE
+from deepeyes_patch.seams.wrapping import bind
 
 REPAIR = "mrope"
 

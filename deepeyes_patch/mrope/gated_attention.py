@@ -32,11 +32,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from deepeyes_patch import compat, wrapping
 from deepeyes_patch.mrope import binding, lanes
 from deepeyes_patch.mrope.kernel import gather_rows_fused
-from deepeyes_patch.seams import GATED_ATTENTION, GATED_LAYER, GATED_MODEL, KERNEL, LAYER, MODEL
-from deepeyes_patch.wrapping import bind
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.table import GATED_ATTENTION, GATED_LAYER, GATED_MODEL, KERNEL, LAYER, MODEL
+from deepeyes_patch.seams.wrapping import bind
 
 
 class GatheredRows(NamedTuple):

@@ -93,7 +93,7 @@ def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
     if not isinstance(rotated, str):
         error = float((rotated - torch.load(folder / "rotated.pt")).abs().max())
     import deepeyes_patch
-    from deepeyes_patch import compat
+    from deepeyes_patch.seams import examine as compat
 
     return {
         "sglang": compat.sglang_version(),

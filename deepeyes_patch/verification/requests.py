@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deepeyes_patch import spans
+from deepeyes_patch.ids import spans
 from deepeyes_patch.verification import expected
 
 TEXT, IDS, REFUSED = "text", "ids", "refused"

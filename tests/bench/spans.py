@@ -1,7 +1,7 @@
 """How the work on token ids alone grows with their number: ``python -m tests.bench.spans``.
 
 Reading and checking the ids, finding the spans, collapsing and expanding them, the offsets: all that
-`deepeyes_patch.pretokenized` does for a request with ten images of 196 tokens. CPU time, the best of fifteen.
+`deepeyes_patch.ids.request` does for a request with ten images of 196 tokens. CPU time, the best of fifteen.
 Needs no SGLang.
 """
 
@@ -11,8 +11,8 @@ import random
 import time
 import timeit
 
-from deepeyes_patch.pretokenized import PretokenizedRequest
-from deepeyes_patch.spans import VisionTokens
+from deepeyes_patch.ids.request import PretokenizedRequest
+from deepeyes_patch.ids.spans import VisionTokens
 
 TOKENS = VisionTokens(image=151655, vision_start=151652, vision_end=151653, foreign={"video": 151656})
 VOCABULARY = 151936

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deepeyes_patch import installer
+from deepeyes_patch.startup import installer
 from tests.docs import pages
 from tests.docs.conftest import Shell
 from tests.docs.pages import CHECKOUT, LANGUAGES

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepeyes_patch.compat import TESTED
+from deepeyes_patch.seams.examine import TESTED
 from tests.e2e import shapes, spared
 from tests.lab import altered, client, models, reference, server
 from tests.lab.altered import replacing

@@ -67,7 +67,7 @@ def test_each_wrapt(wrapt: str, fresh: Interpreter, wheel: Path) -> None:
 import inspect
 from sglang.srt.managers import multimodal_processor as module
 assert inspect.getsource(module) == open(module.__file__).read()
-from deepeyes_patch import wrapping
+from deepeyes_patch.seams import wrapping
 def named(wrapped, instance, args, kwargs):
     call = wrapping.bind(wrapped, args, kwargs)
     print(dict(call.arguments))

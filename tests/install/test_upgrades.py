@@ -109,7 +109,7 @@ def change(
 ) -> Iterator[Callable[[], str]]:
     """Changes the installation, and says how; it is put back afterwards."""
     python = environment.python
-    if environment.run("import deepeyes_patch.installer").code:
+    if environment.run("import deepeyes_patch.startup.installer").code:
         by_uv("install", "--reinstall", "--no-deps", wheel, python=python)
 
     def now() -> str:

@@ -52,8 +52,8 @@ def state(chosen: Sequence[str]) -> dict[str, Any]:
 
 def seams(cls: type) -> dict[str, dict[str, Any]]:
     """The seams of the processor repair that are there or should be, and what is wrong with each."""
-    from deepeyes_patch import compat
-    from deepeyes_patch.seams import MODULE_SEAMS, ROPE_SEAMS, SEAMS
+    from deepeyes_patch.seams import examine as compat
+    from deepeyes_patch.seams.table import MODULE_SEAMS, ROPE_SEAMS, SEAMS
 
     module = sys.modules[cls.__module__]
     findings = [

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from deepeyes_patch import counters
 from deepeyes_patch.cli import processes
+from deepeyes_patch.observe import counters
 from tests.lab import models, processors
 from tests.sglang import rollouts, ways
 

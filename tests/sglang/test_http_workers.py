@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deepeyes_patch import workers
 from deepeyes_patch.errors import DeepEyesPatchError
+from deepeyes_patch.startup import stops as workers
 from tests.lab import models, processors
 
 

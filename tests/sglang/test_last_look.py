@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import deepeyes_patch
-from deepeyes_patch import processor as ours
+from deepeyes_patch.request import begin as ours
 from tests.lab import processors
 from tests.sglang import rollouts
 from tests.sglang.rollouts import attempt, picture

@@ -178,7 +178,8 @@ def test_no_rope_with_sections_where_our_modules_are_gone(
     rope_module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after ``pip uninstall`` while SGLang starts. It got stock's, and a scheduler said nothing."""
-    from deepeyes_patch import installer, mrope
+    from deepeyes_patch import mrope
+    from deepeyes_patch.startup import installer
 
     monkeypatch.setattr(installer, "_require_own_modules", lambda: None)  # they were there, then
     monkeypatch.setitem(sys.modules, "deepeyes_patch.mrope.binding", None)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import deepeyes_patch
-from deepeyes_patch import compat, seams
 from deepeyes_patch.cli import deep, repairs
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import table as seams
 from tests.lab import processors
 
 

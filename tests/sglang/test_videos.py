@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import deepeyes_patch
-from deepeyes_patch import processor as ours
+from deepeyes_patch.request import begin as ours
 from tests.lab import clips, family, models, processors, reference
 from tests.lab.clips import Clip
 from tests.sglang import films, rollouts

@@ -76,8 +76,8 @@ import sglang
 """
     loaded = patched.run(program + LOADED, environ=ON).printed().split()
     assert "wrapt" in loaded
-    assert "deepeyes_patch.installer" in loaded
-    assert "deepeyes_patch.processor" not in loaded
+    assert "deepeyes_patch.startup.installer" in loaded
+    assert "deepeyes_patch.request.begin" not in loaded
 
 
 @pytest.mark.parametrize("environ", [ON, RELAX_ON, {"DEEPEYES_PATCH": "processor,mrope"}])
@@ -750,7 +750,7 @@ print(subprocess.run([sys.executable, "-c", {HOOKS_LIVE!r}], env=environ, captur
 
 # Loaded before the hooks: without one of these SGLang must stop. The others come with a hook, whose
 # failure comes out of the processor's constructor.
-AT_ONCE = ["bootstrap", "compat", "errors", "installer", "settings", "wrapping"]
+AT_ONCE = ["bootstrap", "seams/examine", "errors", "startup/installer", "settings", "seams/wrapping"]
 
 
 @pytest.fixture(scope="module")
@@ -766,7 +766,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory, sglang_path: Path) -> Inter
         *((name, "missing") for name in AT_ONCE),
         ("bootstrap", "cut"),
         ("settings", "cut"),
-        ("installer", "cut"),
+        ("startup/installer", "cut"),
     ],
 )
 def test_a_module_missing_or_half_written(broken: Interpreter, name: str, damage: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepeyes_patch import spans
-from deepeyes_patch.bystanders import BystanderRequest
+from deepeyes_patch.ids import spans
+from deepeyes_patch.request.unserved import BystanderRequest
 
 IMAGE = 7
 TEXT = st.lists(st.sampled_from([1, 2, 3]), max_size=4)

@@ -13,9 +13,9 @@ import pytest
 
 from deepeyes_patch.cli import main as cli_main
 from deepeyes_patch.cli import repairs, run, status, terminal, verify
-from deepeyes_patch.cli.sources import Sources
 from deepeyes_patch.cli.terminal import CommandError
-from deepeyes_patch.compat import Seam
+from deepeyes_patch.seams.examine import Seam
+from deepeyes_patch.seams.source import Sources
 from tests.interpreters import CHECKOUT, Interpreter, clean_environ, held
 
 COMMANDS = ("doctor", "verify", "run", "status")

@@ -11,8 +11,9 @@ from typing import Any
 import importlib_metadata
 import pytest
 
-from deepeyes_patch import IncompatibleSGLangError, compat
-from deepeyes_patch.compat import Seam
+from deepeyes_patch import IncompatibleSGLangError
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams.examine import Seam
 
 SWITCH = "DEEPEYES_PATCH"
 HOME = "sglang.srt.multimodal.processors.qwen_vl"

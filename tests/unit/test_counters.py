@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from deepeyes_patch import counters, record
 from deepeyes_patch.cli import processes
+from deepeyes_patch.observe import counters, record
 from tests.interpreters import CHECKOUT, clean_environ, held
 
 PACKAGE = CHECKOUT / "deepeyes_patch"
@@ -66,8 +66,8 @@ def test_the_documented_reasons() -> None:
 
 
 def test_the_reason_of_our_own_errors_only(published: None) -> None:
-    from deepeyes_patch.pretokenized import PretokenizedRequest
-    from deepeyes_patch.spans import VisionTokens
+    from deepeyes_patch.ids.request import PretokenizedRequest
+    from deepeyes_patch.ids.spans import VisionTokens
 
     tokens = VisionTokens(image=1, vision_start=2, vision_end=3, foreign={})
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deepeyes_patch.compat import TESTED
+from deepeyes_patch.seams.examine import TESTED
 from tests.lab.environments import CHECKOUT
 from tests.lab.releases import RELEASES, SERVED
 from tests.matrix import table

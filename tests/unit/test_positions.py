@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from deepeyes_patch import sampling
-from deepeyes_patch.positions import Medium, positions, times
+from deepeyes_patch.ids.positions import Medium, positions, times
+from deepeyes_patch.request import frames as sampling
 
 MERGE = 2
 

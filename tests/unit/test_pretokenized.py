@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepeyes_patch.pretokenized import GridTHW, PretokenizedRequest, Resolution
-from deepeyes_patch.spans import VisionTokens
+from deepeyes_patch.ids.request import GridTHW, PretokenizedRequest, Resolution
+from deepeyes_patch.ids.spans import VisionTokens
 
 P, VS, VE, V = 90, 91, 92, 93
 PAD = 0

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepeyes_patch import spans
-from deepeyes_patch.spans import Span, VisionTokens
+from deepeyes_patch.ids import spans
+from deepeyes_patch.ids.spans import Span, VisionTokens
 
 # Not the real vocabulary's numbers: nothing may depend on those.
 IMAGE, START, END, VIDEO, AUDIO = 7, 8, 9, 10, 11

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepeyes_patch import spans, videos
-from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
-from deepeyes_patch.spans import VisionTokens
-from deepeyes_patch.videos import Block, GridTHW
+from deepeyes_patch.ids import spans
+from deepeyes_patch.ids import video_blocks as videos
+from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, Videos
+from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.ids.video_blocks import Block, GridTHW
 
 # Letters are their own tokens, as is "ab": texts have more than one spelling.
 AB, VS, VE, V, P = 300, 301, 302, 303, 304

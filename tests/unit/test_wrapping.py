@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import wrapt
 
-from deepeyes_patch import wrapping
+from deepeyes_patch.seams import wrapping
 
 
 class Base:

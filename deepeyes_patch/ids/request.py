@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from deepeyes_patch import spans, videos
-from deepeyes_patch.spans import IdArray, Span, VisionTokens
-from deepeyes_patch.videos import Block, GridTHW, Spell
+from deepeyes_patch.ids import spans
+from deepeyes_patch.ids import video_blocks as videos
+from deepeyes_patch.ids.spans import IdArray, Span, VisionTokens
+from deepeyes_patch.ids.video_blocks import Block, GridTHW, Spell
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,12 @@ from typing import Any
 
 import wrapt
 
-from deepeyes_patch import __version__, bootstrap, compat, counters, record, seams, settings, wrapping
+from deepeyes_patch import __version__, bootstrap, settings
 from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
+from deepeyes_patch.observe import counters, record
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import table as seams
+from deepeyes_patch.seams import wrapping
 from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
 
 logger = logging.getLogger("deepeyes_patch")
@@ -40,16 +44,16 @@ _QWEN_VL_TYPES = (
 
 # Imported by the hooks, when torch is there.
 _OWN_MODULES = (
-    "spans",
-    "videos",
-    "pretokenized",
-    "positions",
-    "sampling",
-    "bystanders",
-    "receiver",
-    "processor",
-    "intake",
-    "workers",
+    "ids.spans",
+    "ids.video_blocks",
+    "ids.request",
+    "ids.positions",
+    "request.frames",
+    "request.unserved",
+    "request.disaggregation",
+    "request.begin",
+    "request.admit",
+    "startup.stops",
     "mrope",
     "mrope.kernel",
     "mrope.lanes",
@@ -234,8 +238,8 @@ def _patch_processor(module: ModuleType) -> str:
     candidates = compat.classes_defined_in(module, lambda cls: hasattr(cls, "process_mm_data_async"))
     for cls in candidates:
         wrapping.wrap(cls, "__init__", _construct)
-    with _importing("processor"):
-        from deepeyes_patch import processor
+    with _importing("request.begin"):
+        from deepeyes_patch.request import begin as processor
 
     cls = processor.apply(module, SWITCH)
     return f"patched ({cls.__name__})"
@@ -247,22 +251,22 @@ def _patch_factory(module: ModuleType) -> None:
 
 
 def _patch_intake(module: ModuleType) -> None:
-    with _importing("intake"):
-        from deepeyes_patch import intake
+    with _importing("request.admit"):
+        from deepeyes_patch.request import admit as intake
 
     intake.apply(module, SWITCH)
 
 
 def _patch_receiver(module: ModuleType) -> None:
-    with _importing("receiver"):
-        from deepeyes_patch import receiver
+    with _importing("request.disaggregation"):
+        from deepeyes_patch.request import disaggregation as receiver
 
     receiver.apply(module, "processor", SWITCH)
 
 
 def _patch_workers(module: ModuleType) -> None:
-    with _importing("workers"):
-        from deepeyes_patch import workers
+    with _importing("startup.stops"):
+        from deepeyes_patch.startup import stops as workers
 
     workers.apply(module, "processor", SWITCH, _qwen_vl_type)
 
@@ -279,14 +283,14 @@ def _patch_grpc_server(module: ModuleType) -> None:
 
 
 def _patch_video(module: ModuleType) -> str:
-    from deepeyes_patch import processor
+    from deepeyes_patch.request import begin as processor
 
     processor.apply_video(module, SWITCH)
     return "patched (preprocess_video)"
 
 
 def _undo_video() -> None:
-    from deepeyes_patch import processor
+    from deepeyes_patch.request import begin as processor
 
     processor.undo_video()
 
@@ -374,7 +378,7 @@ def _construct(
     _raise_failure("processor")
     _raise_failure("video")
     wrapped(*args, **kwargs)
-    from deepeyes_patch import processor
+    from deepeyes_patch.request import begin as processor
 
     model_type = _qwen_vl_type(getattr(instance, "hf_config", None))
     processor.check_construction(instance, SWITCH, required=model_type is not None)
@@ -392,11 +396,11 @@ def _get_mm_processor(
     if model_type is None:
         return constructed
     _raise_failure("processor")
-    from deepeyes_patch import processor
+    from deepeyes_patch.request import begin as processor
 
     if processor.vision_tokens(constructed) is None:
         raise compat.incompatible(
-            "processor",
+            "request.begin",
             SWITCH,
             [
                 f"model type {model_type} is served by {compat.origin(type(constructed))}, which does "
@@ -420,7 +424,7 @@ def _launch_rust_server(
     )
     if model_type is not None:
         raise compat.incompatible(
-            "processor",
+            "request.begin",
             SWITCH,
             [
                 f"model type {model_type} would be served by SGLang's Rust server (SGLANG_RUST_SERVER), "
@@ -439,15 +443,15 @@ def _serve_grpc(
     Requests come tokenized and their images preprocessed: no request would meet a wrapper of ours, although
     the scheduler has a processor and says *patched*; images get text positions without a word.
     """
-    with _importing("workers"):
-        from deepeyes_patch import workers
+    with _importing("startup.stops"):
+        from deepeyes_patch.startup import stops as workers
 
     model_type = _qwen_vl_type(
         workers.hf_config(wrapping.bind(wrapped, args, kwargs).arguments["server_args"])
     )
     if model_type is not None:
         raise compat.incompatible(
-            "processor",
+            "request.begin",
             SWITCH,
             [
                 f"model type {model_type} would be served over gRPC (--grpc-mode, --smg-grpc-mode), whose "

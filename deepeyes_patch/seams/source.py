@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepeyes_patch.compat import Finding, Seam
+from deepeyes_patch.seams.examine import Finding, Seam
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -127,7 +127,7 @@ class Sources:
         return None
 
     def examine(self, owner: Definition | Module | None, seams: Iterable[Seam]) -> list[Finding]:
-        """As `deepeyes_patch.compat.examine`, with what stands in the source."""
+        """As `deepeyes_patch.seams.examine.examine`, with what stands in the source."""
         return [self._examine(owner, seam) for seam in seams]
 
     def _examine(self, owner: Definition | Module | None, seam: Seam) -> Finding:

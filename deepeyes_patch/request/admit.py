@@ -12,9 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from deepeyes_patch import compat, counters, processor, wrapping
-from deepeyes_patch.seams import INTAKE
-from deepeyes_patch.spans import VisionTokens
+from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.observe import counters
+from deepeyes_patch.request import begin as processor
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.table import INTAKE
 
 
 def apply(module: ModuleType, switch: str) -> None:

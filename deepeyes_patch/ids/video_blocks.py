@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deepeyes_patch import spans
-from deepeyes_patch.spans import Span, VisionTokens
+from deepeyes_patch.ids import spans
+from deepeyes_patch.ids.spans import Span, VisionTokens
 
 GridTHW = tuple[int, int, int]
 

@@ -16,9 +16,11 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-from deepeyes_patch import compat, counters, wrapping
-from deepeyes_patch.compat import Seam
-from deepeyes_patch.seams import RECEIVER, WAITING
+from deepeyes_patch.observe import counters
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.examine import Seam
+from deepeyes_patch.seams.table import RECEIVER, WAITING
 
 _BAD_REQUEST = 400
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deepeyes_patch.compat import Seam
+from deepeyes_patch.seams.examine import Seam
 
 # --- the Qwen-VL processor (processor.py) -------------------------------------------------------------
 

@@ -46,14 +46,20 @@ from typing import Any
 
 import torch
 
-from deepeyes_patch import compat, counters, positions, receiver, sampling, videos, wrapping
-from deepeyes_patch.bystanders import BystanderRequest
-from deepeyes_patch.positions import Medium
-from deepeyes_patch.pretokenized import PretokenizedRequest, Resolution, Videos
-from deepeyes_patch.seams import MODULE_SEAMS, ROPE_SEAMS, processor_seams
-from deepeyes_patch.spans import VisionTokens
-from deepeyes_patch.videos import GridTHW
-from deepeyes_patch.wrapping import bind
+from deepeyes_patch.ids import positions
+from deepeyes_patch.ids import video_blocks as videos
+from deepeyes_patch.ids.positions import Medium
+from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, Videos
+from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.ids.video_blocks import GridTHW
+from deepeyes_patch.observe import counters
+from deepeyes_patch.request import disaggregation as receiver
+from deepeyes_patch.request import frames as sampling
+from deepeyes_patch.request.unserved import BystanderRequest
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.table import MODULE_SEAMS, ROPE_SEAMS, processor_seams
+from deepeyes_patch.seams.wrapping import bind
 
 REPAIR = "processor"
 VIDEO_REPAIR = "video"

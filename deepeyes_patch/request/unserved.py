@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepeyes_patch import spans
+from deepeyes_patch.ids import spans
 
 _REMEDY = (
     "deepeyes-patch does not serve this class, and SGLang's own code takes one placeholder per image there. "

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from deepeyes_patch import compat, wrapping
-from deepeyes_patch.compat import Seam
 from deepeyes_patch.errors import DeepEyesPatchError
+from deepeyes_patch.seams import examine as compat
+from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.examine import Seam
 
 # What every way of starting such workers comes to: the data they read when they start. Looked up in the
 # module when it is called, so it does not matter who imported its callers first.

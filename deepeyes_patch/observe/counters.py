@@ -10,40 +10,40 @@ import threading
 import types
 from typing import Any
 
-from deepeyes_patch import record
+from deepeyes_patch.observe import record
 
 RESTORED, PASSED, REFUSED = "restored", "passed", "refused"
 
 # Which of our functions refuses, and for what reason. A closed list: each is a label in Prometheus.
 _REASONS = {
-    ("pretokenized", "_token_ids"): "token_ids",
-    ("spans", "find_spans"): "placeholders",
-    ("spans", "_spans"): "placeholders",
-    ("intake", "_refuse_placeholders"): "placeholders",
-    ("bystanders", "check_placeholders"): "placeholders",
-    ("pretokenized", "__init__"): "count",
-    ("pretokenized", "_check_count"): "count",
-    ("pretokenized", "resolve"): "length",
-    ("pretokenized", "_with_videos"): "video",
-    ("videos", "read_blocks"): "video",
-    ("videos", "find_places"): "video",
-    ("sampling", "sample"): "video",
-    ("sampling", "note"): "video",
-    ("processor", "_look_at_videos"): "video",
-    ("processor", "_refuse_wrong_times"): "video",
-    ("processor", "_process"): "media",
-    ("processor", "_checked_images"): "media",
-    ("processor", "_check_rows"): "media",
-    ("processor", "_preprocessed_grids"): "media",
-    ("processor", "_grid_rows"): "media",
-    ("processor", "_checked_videos"): "unsupported",
-    ("processor", "_open"): "unsupported",
-    ("processor", "_refuse_media"): "unsupported",
-    ("processor", "_get_rope_index"): "unsupported",
-    ("intake", "_tokenize"): "unsupported",
-    ("intake", "_refuse_cut"): "cut",
-    ("bystanders", "check_result"): "inexact",
-    ("processor", "_demand"): "inexact",
+    ("ids.request", "_token_ids"): "token_ids",
+    ("ids.spans", "find_spans"): "placeholders",
+    ("ids.spans", "_spans"): "placeholders",
+    ("request.admit", "_refuse_placeholders"): "placeholders",
+    ("request.unserved", "check_placeholders"): "placeholders",
+    ("ids.request", "__init__"): "count",
+    ("ids.request", "_check_count"): "count",
+    ("ids.request", "resolve"): "length",
+    ("ids.request", "_with_videos"): "video",
+    ("ids.video_blocks", "read_blocks"): "video",
+    ("ids.video_blocks", "find_places"): "video",
+    ("request.frames", "sample"): "video",
+    ("request.frames", "note"): "video",
+    ("request.begin", "_look_at_videos"): "video",
+    ("request.begin", "_refuse_wrong_times"): "video",
+    ("request.begin", "_process"): "media",
+    ("request.begin", "_checked_images"): "media",
+    ("request.begin", "_check_rows"): "media",
+    ("request.begin", "_preprocessed_grids"): "media",
+    ("request.begin", "_grid_rows"): "media",
+    ("request.begin", "_checked_videos"): "unsupported",
+    ("request.begin", "_open"): "unsupported",
+    ("request.begin", "_refuse_media"): "unsupported",
+    ("request.begin", "_get_rope_index"): "unsupported",
+    ("request.admit", "_tokenize"): "unsupported",
+    ("request.admit", "_refuse_cut"): "cut",
+    ("request.unserved", "check_result"): "inexact",
+    ("request.begin", "_demand"): "inexact",
 }
 REASONS = tuple(dict.fromkeys(_REASONS.values()))
 NAMES = (RESTORED, PASSED, *(f"{REFUSED}:{reason}" for reason in REASONS))
