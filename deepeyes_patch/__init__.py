@@ -13,7 +13,15 @@ uninstall()
 status()
     What is patched, native or waiting in this process.
 DeepEyesPatchError, SettingsError, IncompatibleSGLangError
-    What the package raises at start-up. A request that is refused gets a plain ``ValueError``.
+    What the package raises at start-up.
+RefusedRequest
+    A ``ValueError`` for a request that cannot be served exactly; its ``reason`` is one of a closed list.
+
+Rooms
+-----
+Imports go downwards only, in this order (``python -m tests.graph`` draws them):
+``cli`` and ``verification``, ``startup``, ``request`` and ``mrope``, ``seams``, ``observe`` and ``ids``,
+and last ``settings``, ``errors`` and ``bootstrap``. Each room says in its docstring what its modules do.
 """
 
 import os
@@ -23,14 +31,21 @@ TYPE_CHECKING = False  # importing `typing` would double what a process pays for
 if TYPE_CHECKING:
     from typing import Any
 
-    from deepeyes_patch.errors import DeepEyesPatchError, IncompatibleSGLangError, SettingsError
-    from deepeyes_patch.startup.installer import install, status, uninstall
+    from deepeyes_patch.errors import (
+        DeepEyesPatchError,
+        IncompatibleSGLangError,
+        RefusedRequest,
+        SettingsError,
+    )
+    from deepeyes_patch.observe.outcomes import status
+    from deepeyes_patch.startup.installer import install, uninstall
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DeepEyesPatchError",
     "IncompatibleSGLangError",
+    "RefusedRequest",
     "SettingsError",
     "install",
     "status",
@@ -42,9 +57,10 @@ OFF_VALUES = ("", "0", "false", "off")
 _HOMES = {
     "DeepEyesPatchError": "errors",
     "IncompatibleSGLangError": "errors",
+    "RefusedRequest": "errors",
     "SettingsError": "errors",
     "install": "startup.installer",
-    "status": "startup.installer",
+    "status": "observe.outcomes",
     "uninstall": "startup.installer",
 }
 

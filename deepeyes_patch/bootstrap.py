@@ -1,8 +1,8 @@
-"""Wait for the first import of ``sglang``, then hand over to `deepeyes_patch.startup.installer`.
+"""Wait for the first import of ``sglang``, then hand over to `deepeyes_patch.startup.activation`.
 
 Standard library only, and little of it: this module is loaded in every Python process of an
 environment in which a switch is on (pip, ninja, compile workers, judges), most of which never see
-SGLang. wrapt, whose import costs several times a bare interpreter, comes with the installer.
+SGLang. wrapt, whose import costs several times a bare interpreter, comes later.
 """
 
 import _thread
@@ -28,6 +28,14 @@ _is_child = any(
     for argument in sys.orig_argv
 )
 
+# Handed over to by name: that module and all below it import this one, and imports go one way.
+_ACTIVATION = "deepeyes_patch.startup.activation"
+
+UNLOADABLE = (
+    "deepeyes-patch is switched on and cannot be loaded: {error}. Reinstall it (pip install "
+    "--force-reinstall deepeyes-patch), which brings wrapt along, or set DEEPEYES_PATCH=off."
+)
+
 _activation = _thread.RLock()
 _activated = False
 
@@ -47,28 +55,18 @@ def is_waiting() -> bool:
     return any(isinstance(finder, SGLangFinder) for finder in sys.meta_path)
 
 
-def plugin() -> None:
-    """Entry point of the group ``sglang.srt.plugins`` (SGLang >= 0.5.11).
-
-    A second road to the same place, for installations whose ``.pth`` is not read. SGLang logs and
-    drops any ``Exception`` of a plugin, so what must stop it leaves as ``SystemExit``. With no switch set
-    there is nothing to install, and a damaged installation is no matter.
-    """
-    if not (os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH")):
-        return
-    try:
-        _activate()
-    except Exception as error:
-        raise SystemExit(f"deepeyes-patch: {error}") from error
-
-
 def mark_watching() -> None:
     """Let the children of this process know that the switch was on before they were started."""
     os.environ[_WATCHING] = "1"
 
 
+def is_child_of_unpatched_parent() -> bool:
+    """Whether multiprocessing started this process from one that was not watching."""
+    return _is_child and not _parent_was_watching
+
+
 class SGLangFinder:
-    """Meta-path finder that lets the others find ``sglang``, and has us installed before it is loaded.
+    """Meta-path finder that lets the others find ``sglang``, and has us activated before it is loaded.
 
     Nothing may be imported in ``find_spec`` itself: Python holds its global import lock there, and a
     thread that is halfway through importing what we want (``inspect``, say) needs that lock to go on.
@@ -78,7 +76,7 @@ class SGLangFinder:
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
-        """Return what the other finders find, with an `_InstallingLoader` around its loader."""
+        """Return what the other finders find, with an `_ActivatingLoader` around its loader."""
         if _activated or (fullname != "sglang" and not fullname.startswith("sglang.")):
             return None
         question = (_thread.get_ident(), fullname)
@@ -90,7 +88,7 @@ class SGLangFinder:
         finally:
             self._asking.discard(question)
         if spec is not None and spec.loader is not None:
-            spec.loader = _InstallingLoader(spec.loader)  # type: ignore[assignment]
+            spec.loader = _ActivatingLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
     def _ask_others(self, *question: object) -> "ModuleSpec | None":
@@ -102,8 +100,8 @@ class SGLangFinder:
         return None
 
 
-class _InstallingLoader:
-    """Installs what the environment selects, or raises why it cannot; then the real loader takes over."""
+class _ActivatingLoader:
+    """Activates the repairs, or raises why that is impossible; then the real loader takes over."""
 
     def __init__(self, loader: "Loader") -> None:
         self._loader = loader
@@ -119,10 +117,19 @@ class _InstallingLoader:
         self._loader.exec_module(module)
 
 
-UNLOADABLE = (
-    "deepeyes-patch is switched on and cannot be loaded: {error}. Reinstall it (pip install "
-    "--force-reinstall deepeyes-patch), which brings wrapt along, or set DEEPEYES_PATCH=off."
-)
+def plugin() -> None:
+    """Entry point of the group ``sglang.srt.plugins`` (SGLang >= 0.5.11).
+
+    A second road to the same place, for installations whose ``.pth`` is not read. SGLang logs and drops any
+    ``Exception`` of a plugin, so what must stop it leaves as ``SystemExit``. With no switch set there is
+    nothing to install, and a damaged installation does not matter.
+    """
+    if not (os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH")):
+        return
+    try:
+        _activate()
+    except Exception as error:
+        raise SystemExit(f"deepeyes-patch: {error}") from error
 
 
 def require_same_version() -> None:
@@ -158,36 +165,13 @@ def _activate() -> None:
             return
         require_same_version()
         try:
-            from deepeyes_patch import errors, settings
-        except Exception as error:  # missing, or half written
-            raise RuntimeError(UNLOADABLE.format(error=error)) from error
+            from importlib import import_module
 
-        selected = settings.read(os.environ)
-        if selected.repairs:
-            _refuse_half_on(selected.source)
-            try:
-                from deepeyes_patch.startup import installer
-            except Exception as error:  # half a wrapt raises AttributeError
-                raise errors.DeepEyesPatchError(UNLOADABLE.format(error=error)) from error
-            installer.install(selected.repairs)
+            activation = import_module(_ACTIVATION)
+        except Exception as error:  # a module of ours is missing or half written
+            raise RuntimeError(UNLOADABLE.format(error=error)) from error
+        activation.activate()
         _activated = True
         # Import loops over this very list on other threads: taking an element out in place would make
         # them skip the next finder. They keep the old list.
         sys.meta_path = [finder for finder in sys.meta_path if not isinstance(finder, SGLangFinder)]
-
-
-def _refuse_half_on(source: "str | None") -> None:
-    """Stop a child whose parent ran without the switch.
-
-    The tokenizer manager lives in the parent and the models in its children. A script that sets the
-    variable after its interpreter started would get the repairs in the children alone.
-    """
-    if not _is_child or _parent_was_watching:
-        return
-    from deepeyes_patch.errors import SettingsError
-
-    raise SettingsError(
-        f"{source} was set after the parent of this process had started, so the parent runs without "
-        f"the repairs. Set it before Python starts, or call deepeyes_patch.install() in the parent "
-        f"before it starts other processes."
-    )

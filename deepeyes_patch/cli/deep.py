@@ -5,19 +5,16 @@ A child of ``doctor --deep``; prints JSON as its last line.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 
-# As a server imports them; 0.5.3's processors run into a circular import without the first.
-_MODULES = (
-    "sglang.srt.layers.quantization",
-    "sglang.srt.managers.tokenizer_manager",
-    "sglang.srt.managers.multimodal_processor",
-    "sglang.srt.multimodal.processors.qwen_vl",
-    "sglang.srt.layers.rotary_embedding",
-    "sglang.srt.models.qwen3_vl",
-)
+from deepeyes_patch.seams import table
+
+# Before the modules of the table, because a server imports it first: 0.5.3's processors run into a circular
+# import otherwise.
+_FIRST = "sglang.srt.layers.quantization"
 
 
 def main() -> None:
@@ -30,8 +27,11 @@ def main() -> None:
         # SGLang otherwise takes a machine without CUDA for one that is broken.
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     try:
-        for name in _MODULES:
-            importlib.import_module(name)
+        importlib.import_module(_FIRST)
+        for seam in table.SEAMS:
+            # A module may need a package that only some servers have (gRPC).
+            with contextlib.suppress(ImportError) if seam.optional_module else contextlib.nullcontext():
+                importlib.import_module(seam.module)
         import deepeyes_patch
 
         found["repairs"] = deepeyes_patch.status()

@@ -20,10 +20,10 @@ from deepeyes_patch.cli.repairs import Repair
 from deepeyes_patch.cli.terminal import colour
 from deepeyes_patch.errors import SettingsError
 from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
+from deepeyes_patch.startup import integrity
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 DEEP_SECONDS = 600  # importing SGLang on a busy machine
-WRAPT_MINIMUM = (1, 16)
 
 # Beside our own: the variables that decide whether the package is reached.
 _VARIABLES = (SWITCH, RELAX_SWITCH, "SGLANG_PLUGINS", "SGLANG_RUST_SERVER")
@@ -92,19 +92,20 @@ def examine(deep: bool) -> Report:
     selected, source, problem = _selected()
     packages = {name: installation.package(name) for name in _PACKAGES}
     sglang = packages["sglang"]
+    examined = repairs.examine_all(Path(sglang.path), selected) if sglang.path else repairs.unknown()
     return Report(
         files=installation.start_files(),
         children=probe.answers(children),
         copies=installation.copies(),
         damaged=installation.damaged_files(),
         packages=packages,
-        overlaid=installation.overlaid(sglang),
+        overlaid=installation.overlaid(sglang, repairs.wrapped_files(examined.values())),
         plugin=installation.loads_our_plugin(sglang),
         variables={name: os.environ.get(name) for name in _VARIABLES},
         selected=selected,
         source=source,
         switch_error=problem,
-        repairs=repairs.examine(Path(sglang.path), selected) if sglang.path else repairs.unknown(),
+        repairs=examined,
         cuda=installation.cuda_device(),
         deep=_deep(selected) if deep else None,
     )
@@ -207,7 +208,7 @@ def _about_package(report: Report) -> list[Finding]:
     install = f"{sys.executable} -m pip install 'wrapt>=1.16'"
     if wrapt.path is None:
         found.append(Finding("wrapt-missing", ERROR, "wrapt is not installed; SGLang would stop", install))
-    elif wrapt.version and _numbers(wrapt.version) < WRAPT_MINIMUM:
+    elif wrapt.version and _numbers(wrapt.version) < integrity.WRAPT_MINIMUM:
         message = f"wrapt {wrapt.version} is older than 1.16; SGLang would stop"
         found.append(Finding("wrapt-old", ERROR, message, install))
     return found
@@ -304,8 +305,8 @@ def _as_json(report: Report, found: list[Finding]) -> dict[str, Any]:
                 "state": repair.state,
                 "detail": repair.detail,
                 "seams": [
-                    {"owner": owner, "name": f.seam.name, "found": f.found, "problem": f.problem}
-                    for owner, f in repair.seams
+                    {"owner": f.owner, "name": f.seam.name, "found": f.found, "problem": f.problem}
+                    for f in repair.seams
                 ],
             }
             for name, repair in report.repairs.items()
@@ -358,7 +359,7 @@ def _print(report: Report, found: list[Finding]) -> None:
 
 def _counted(repair: Repair) -> str:
     """How many of the seams that are there or should be are usable."""
-    wanted = [f for _, f in repair.seams if f.present or f.problem is not None]
+    wanted = [f for f in repair.seams if f.present or f.problem is not None]
     usable = sum(f.problem is None for f in wanted)
     return f"; seams {usable}/{len(wanted)}" if wanted else ""
 

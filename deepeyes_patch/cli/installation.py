@@ -21,20 +21,6 @@ SHIPPED = {
     "deepeyes_patch.start": "1204d708f1637ffa5189958ced914f61bf00b25d17a79fe63d3438528e65433a",
 }
 
-# The files of SGLang's whose functions we wrap, relative to site-packages.
-WRAPPED_FILES = (
-    "sglang/srt/multimodal/processors/qwen_vl.py",
-    "sglang/srt/multimodal/processors/base_processor.py",
-    "sglang/srt/managers/multimodal_processor.py",
-    "sglang/srt/managers/tokenizer_manager.py",
-    "sglang/srt/layers/rotary_embedding.py",
-    "sglang/srt/layers/rotary_embedding/mrope.py",
-    "sglang/srt/layers/rotary_embedding/factory.py",
-    "sglang/srt/models/qwen3_vl.py",
-    "sglang/srt/models/qwen3_vl_moe.py",
-    "sglang/srt/models/qwen3_5.py",
-)
-
 
 @dataclass(frozen=True)
 class StartFile:
@@ -156,8 +142,8 @@ def _version_in(folder: Path | None) -> str | None:
     return None
 
 
-def overlaid(sglang: Package) -> list[str] | None:
-    """Files of SGLang's that we wrap and that differ from those of its wheel.
+def overlaid(sglang: Package, files: Sequence[Path]) -> list[str] | None:
+    """Those of ``files``, which are SGLang's, that differ from what its wheel brought.
 
     ``None`` where that cannot be told: a source tree, or no SGLang.
     """
@@ -166,7 +152,8 @@ def overlaid(sglang: Package) -> list[str] | None:
     found = _distribution("sglang", Path(sglang.path))
     if found is None or not _belongs(found, "sglang", Path(sglang.path)):
         return None
-    recorded = dict(_recorded(found, WRAPPED_FILES))
+    names = [file.relative_to(Path(sglang.path).parent).as_posix() for file in files]
+    recorded = dict(_recorded(found, names))
     if not recorded:
         return None
     places = {name: Path(str(found.locate_file(name))) for name in recorded}

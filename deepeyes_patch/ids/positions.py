@@ -6,34 +6,35 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy
-import torch
+from numpy.typing import NDArray
 
 
 class Medium(NamedTuple):
-    """A run of placeholders from ``first`` to ``last``, inclusive.
+    """A run of placeholders from ``first`` to ``last``, both inclusive.
 
-    Its tokens are a grid of ``rows`` x ``columns`` patches for each of ``times``: int64 positions on the t
-    axis, ascending, counted from where the run starts.
+    Its tokens are a grid of ``rows`` x ``columns`` patches for each entry of ``times``: int64 positions on
+    the t axis, ascending, counted from where the run starts.
     """
 
     first: int
     last: int
-    times: torch.Tensor
+    times: NDArray[numpy.int64]
     rows: int
     columns: int
 
 
-def times(groups: int, seconds: float, tokens_per_second: float) -> torch.Tensor:
+def times(groups: int, seconds: float, tokens_per_second: float) -> NDArray[numpy.int64]:
     """Positions on the t axis, int64 [groups], of groups of frames that are ``seconds`` apart."""
-    # In float32, as ``transformers`` and SGLang have them: rounded elsewhere, a step could differ by one.
-    return (torch.arange(groups) * torch.tensor(seconds, dtype=torch.float32) * tokens_per_second).long()
+    # In float32, as transformers and SGLang compute them: with other rounding, a step could differ by one.
+    steps = numpy.arange(groups, dtype=numpy.float32) * numpy.float32(seconds)
+    return (steps * numpy.float32(tokens_per_second)).astype(numpy.int64)
 
 
-def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> torch.Tensor:
+def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> NDArray[numpy.int64]:
     """Positions int64 [3, length], in the order t, h, w.
 
-    Text counts up on all three axes; an image or video starts where the text before it ends and spans its
-    merged grid; what follows starts one past the largest position so far.
+    Text counts up on all three axes. An image or video starts where the text before it ends, and spans its
+    merged grid. What follows starts one past the largest position so far.
 
     Parameters
     ----------
@@ -44,17 +45,16 @@ def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> 
     spatial_merge_size:
         Patches per side that become one token.
     """
-    result = numpy.empty((3, length), numpy.int64)  # NumPy's calls cost a tenth of torch's on small arrays
+    result = numpy.empty((3, length), numpy.int64)
     token = start = 0
-    for first, last, t_axis, rows, columns in media:
+    for first, last, t, rows, columns in media:
         text = first - token
         result[:, token:first] = numpy.arange(start, start + text)
         start += text
-        t = t_axis.numpy()
         h, w = numpy.arange(rows // spatial_merge_size), numpy.arange(columns // spatial_merge_size)
         for axis, values in zip(result, (t[:, None, None], h[:, None], w), strict=True):
             axis[first : last + 1].reshape(len(t), len(h), len(w))[...] = start + values  # a view
         start += max(int(axis[-1]) for axis in (t, h, w)) + 1
         token = last + 1
     result[:, token:] = numpy.arange(start, start + length - token)
-    return torch.from_numpy(result)
+    return result

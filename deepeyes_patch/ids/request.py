@@ -1,6 +1,6 @@
 """One pre-tokenized request: the caller's ids, and what they become beside the grids of its media.
 
-Pure logic, free of torch and SGLang.
+A *span* is a run of placeholders between ``vision_start`` and ``vision_end``; see `spans`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from deepeyes_patch.ids import spans
-from deepeyes_patch.ids import video_blocks as videos
-from deepeyes_patch.ids.spans import IdArray, Span, VisionTokens
-from deepeyes_patch.ids.video_blocks import Block, GridTHW, Spell
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids import spans, video_blocks
+from deepeyes_patch.ids.spans import GridTHW, IdArray, Span, VisionTokens
+from deepeyes_patch.ids.video_blocks import Block, Spell
 
 
 @dataclass(frozen=True)
-class Videos:
-    """What the server's processor made of a request's videos.
+class ServerVideos:
+    """What the server's HF processor made of a request's videos.
 
-    ``grids``: (t, h, w) of each, in patches. ``blocks``: its ids. ``spell`` gives the text of ids.
+    ``grids``: (t, h, w) of each, in patches. ``blocks``: the ids of each. ``spell`` gives the text of ids.
     """
 
     grids: list[GridTHW]
@@ -31,7 +31,7 @@ class Videos:
 
 @dataclass(frozen=True)
 class Video:
-    """A video in its place: (first, last) position of each of its spans, both inclusive, and its grid."""
+    """A video in the ids: (first, last) position of each of its spans, both inclusive, and its grid."""
 
     offsets: list[tuple[int, int]]
     grid: GridTHW
@@ -41,9 +41,9 @@ class Video:
 class Resolution:
     """What the model must see.
 
-    ``ids``: the caller's ids, single placeholders expanded. ``offsets``: (first, last) position of
-    each image in ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the
-    videos, in order.
+    ``ids``: the caller's ids, with single placeholders expanded. ``offsets``: (first, last) position of each
+    image in ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the videos,
+    in order.
     """
 
     ids: list[int]
@@ -62,20 +62,21 @@ class PretokenizedRequest:
     tokens:
         The ids with a meaning, from the processor's configuration.
     vocab_size:
-        How many rows the model's embedding has. SGLang clamps ids beyond it to the nearest row.
+        How many rows the model's embedding has. SGLang clamps ids beyond it to the nearest row. ``None``
+        where the configuration does not say: then only negative ids are refused.
     image_count:
         How many images came along; ``None`` when only the grids will tell (preprocessed items).
     video_count:
         How many videos came along.
     expanded_only:
-        The images came preprocessed, which by SGLang's contract means that every span is expanded
-        already: a single placeholder is not read as short for many.
+        The images came preprocessed. By SGLang's contract every span is expanded already then, so a single
+        placeholder stands for a single token.
 
     Raises
     ------
-    ValueError
-        Something that is no token id, a placeholder outside a span, another number of spans than of
-        images, or fewer spans than videos.
+    RefusedRequest
+        Something that is no token id, a placeholder outside a span, another number of spans than of images,
+        or fewer spans than videos.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class PretokenizedRequest:
         ids: Sequence[int],
         tokens: VisionTokens,
         *,
-        vocab_size: int,
+        vocab_size: int | None,
         image_count: int | None,
         video_count: int = 0,
         expanded_only: bool = False,
@@ -97,9 +98,10 @@ class PretokenizedRequest:
         if image_count is not None:
             self._check_count(image_count)
         if len(self.video_spans) < video_count:
-            raise ValueError(
+            raise RefusedRequest(
+                "count",
                 f"input_ids hold {len(self.video_spans)} span(s) of video placeholders (vision_start, "
-                f"placeholders, vision_end), and {video_count} video(s) came with them"
+                f"placeholders, vision_end), and {video_count} video(s) came with them",
             )
 
     def collapsed(self) -> list[int]:
@@ -108,10 +110,10 @@ class PretokenizedRequest:
 
     def resolve(
         self,
-        grids: Sequence[Sequence[int]],
+        grids: Sequence[GridTHW],
         spatial_merge_size: int,
         pixel_bounds: Callable[[], str] = str,
-        made: Videos | None = None,
+        server_videos: ServerVideos | None = None,
     ) -> Resolution:
         """Match every span with the grid of its image or video.
 
@@ -123,94 +125,121 @@ class PretokenizedRequest:
             Patches per side that become one token; image i takes t*h*w / spatial_merge_size**2.
         pixel_bounds:
             Describes the server's effective pixel bounds, for the message; called on refusal only.
-        made:
+        server_videos:
             The videos, in order; ``None`` where the request has none.
 
         Raises
         ------
-        ValueError
-            Another number of spans than of grids, a span whose length is neither that of its
-            image nor, for a raw image, one, or a video that is neither what the server's processor makes
-            of it nor one placeholder.
+        RefusedRequest
+            A grid that spatial_merge_size does not divide; another number of spans than of grids; a span
+            whose length is neither that of its image nor, for a raw image, one; or a video that is neither
+            what the server's processor makes of it nor one placeholder.
         """
-        rows: list[GridTHW] = [(int(t), int(h), int(w)) for t, h, w in grids]
-        self._check_count(len(rows))
-        counts = [t * h * w // spatial_merge_size**2 for t, h, w in rows]
+        self._check_count(len(grids))
+        counts = [spans.token_count(grid, spatial_merge_size) for grid in grids]
         for index, (span, count) in enumerate(zip(self.spans, counts, strict=True)):
-            if span.length == count or (span.length == 1 and not self.expanded_only):
-                continue
-            t, h, w = rows[index]
-            grid = f"grid_thw {t}x{h}x{w}, spatial_merge_size {spatial_merge_size}"
-            found = (
-                f"image {index} of {len(counts)}: input_ids hold {span.length} image placeholders for it "
-                f"from position {span.start} on"
-            )
-            if self.expanded_only:
-                raise ValueError(f"{found}, and the image_grid_thw that came with it makes {count} ({grid})")
-            raise ValueError(
-                f"{found}, and the server's image processor makes {count} ({grid}"
-                f"{_prefixed(pixel_bounds())}). Send {count} or a single one, with the image sized as the "
-                f"server sizes it"
-            )
-        if made is None and not self.video_count:
+            if span.length != count and (span.length != 1 or self.expanded_only):
+                raise self._wrong_length(index, grids[index], count, spatial_merge_size, pixel_bounds)
+        if server_videos is None and not self.video_count:
             return Resolution(
                 ids=spans.expand(self.ids, self.spans, counts),
                 offsets=spans.offsets(self.spans, counts),
-                grids=rows,
+                grids=list(grids),
             )
-        return self._with_videos(rows, counts, spatial_merge_size, made)
+        return self._with_videos(list(grids), counts, spatial_merge_size, server_videos)
+
+    def _wrong_length(
+        self,
+        index: int,
+        grid: GridTHW,
+        count: int,
+        spatial_merge_size: int,
+        pixel_bounds: Callable[[], str],
+    ) -> RefusedRequest:
+        t, h, w = grid
+        span = self.spans[index]
+        sent = (
+            f"image {index} of {len(self.spans)}: input_ids hold {span.length} image placeholders for it "
+            f"from position {span.start} on"
+        )
+        sizes = f"grid_thw {t}x{h}x{w}, spatial_merge_size {spatial_merge_size}"
+        if self.expanded_only:
+            return RefusedRequest(
+                "length", f"{sent}, and the image_grid_thw that came with it makes {count} ({sizes})"
+            )
+        if bounds := pixel_bounds():
+            sizes += f", {bounds}"
+        return RefusedRequest(
+            "length",
+            f"{sent}, and the server's image processor makes {count} ({sizes}). Send {count} or a single "
+            f"one, with the image sized as the server sizes it",
+        )
 
     def _with_videos(
-        self, rows: list[GridTHW], counts: list[int], spatial_merge_size: int, made: Videos | None
+        self,
+        grids: list[GridTHW],
+        counts: list[int],
+        spatial_merge_size: int,
+        server_videos: ServerVideos | None,
     ) -> Resolution:
-        found = 0 if made is None else len(made.grids)
-        if made is None or found != self.video_count or found != len(made.blocks):
-            raise ValueError(f"{self.video_count} video(s) came with input_ids, and the server made {found}")
+        made = 0 if server_videos is None else len(server_videos.grids)
+        if server_videos is None or made != self.video_count or made != len(server_videos.blocks):
+            raise RefusedRequest(
+                "video", f"{self.video_count} video(s) came with input_ids, and the server made {made}"
+            )
+        blocks = server_videos.blocks
 
         def describe(index: int) -> str:
-            t, h, w = made.grids[index]
+            t, h, w = server_videos.grids[index]
             return (
                 f"grid_thw {t}x{h}x{w}, spatial_merge_size {spatial_merge_size}; send a single placeholder, "
                 f"or the video's frames sampled and sized as the server does it"
             )
 
-        places = videos.find_places(self.ids, self.video_spans, made.blocks, made.spell, describe)
-        ids = videos.splice(self.ids, self.video_spans, places, made.blocks)
+        places = video_blocks.find_places(self.ids, self.video_spans, blocks, server_videos.spell, describe)
+        ids = video_blocks.splice(self.ids, self.video_spans, places, blocks)
         images = spans.find_spans(ids, self.tokens)
         ids = spans.expand(ids, images, counts)
         runs = iter(spans.find_video_spans(ids, self.tokens))
-        placed = []
-        for block, grid in zip(made.blocks, made.grids, strict=True):
+        videos = []
+        for block, grid in zip(blocks, server_videos.grids, strict=True):
             t, h, w = grid
-            if sum(block.lengths) != t * h * w // spatial_merge_size**2:
-                raise ValueError(
-                    f"the server made a video of grid_thw {t}x{h}x{w}, and {sum(block.lengths)} tokens of it"
+            if sum(block.lengths) != spans.token_count(grid, spatial_merge_size):
+                raise RefusedRequest(
+                    "video",
+                    f"the server made a video of grid_thw {t}x{h}x{w}, and {sum(block.lengths)} tokens of it",
                 )
             own = [next(runs) for _ in block.lengths]
-            placed.append(Video([(run.start, run.start + run.length - 1) for run in own], grid))
-        return Resolution(ids=ids, offsets=spans.offsets(images, counts), grids=rows, videos=placed)
+            videos.append(Video([(run.start, run.start + run.length - 1) for run in own], grid))
+        return Resolution(ids=ids, offsets=spans.offsets(images, counts), grids=grids, videos=videos)
 
     def _check_count(self, image_count: int) -> None:
         if len(self.spans) != image_count:
-            raise ValueError(
+            raise RefusedRequest(
+                "count",
                 f"input_ids hold {len(self.spans)} image span(s) (vision_start, placeholders, "
-                f"vision_end), and {image_count} image(s) came with them"
+                f"vision_end), and {image_count} image(s) came with them",
             )
 
 
-def _token_ids(ids: Sequence[int], vocab_size: int) -> tuple[IdArray, list[int]]:
+def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list[int]]:
     """The ids as int64 [T] and as a list of our own; the model has embeddings for all of them."""
     try:
-        # Strict, and quick on a list; NumPy's own conversion would cut fractions off.
+        # `array` refuses fractions, which NumPy's own conversion would cut off, and is quick on a list.
         values: IdArray = numpy.asarray(array("q", ids))
         own = list(ids) if _are_ints(ids) else values.tolist()
     except (TypeError, OverflowError) as error:
-        raise ValueError(f"input_ids must be a flat sequence of token ids: {error}") from error
+        raise RefusedRequest(
+            "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
+        ) from error
+    if vocab_size is None:
+        vocab_size = numpy.iinfo(numpy.int64).max
     outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
     if len(outside):
-        raise ValueError(
+        raise RefusedRequest(
+            "token_ids",
             f"input_ids hold {values[outside[0]]} at position {outside[0]}, and the model has embeddings for "
-            f"0 to {vocab_size - 1}"
+            f"0 to {vocab_size - 1}",
         )
     return values, own
 
@@ -218,13 +247,9 @@ def _token_ids(ids: Sequence[int], vocab_size: int) -> tuple[IdArray, list[int]]
 def _are_ints(ids: Sequence[int]) -> bool:
     """Whether this is a list of nothing but Python's own ints (or bools), found in one pass of C code.
 
-    Whatever else is in a list shows in the type of its sum, or lets it have none.
+    Any other type in the list shows in the type of the sum, or makes the sum impossible.
     """
     try:
         return type(ids) is list and type(sum(ids)) is int
     except TypeError:
         return False
-
-
-def _prefixed(text: str) -> str:
-    return f", {text}" if text else ""

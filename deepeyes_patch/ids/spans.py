@@ -1,9 +1,9 @@
 """Pure functions on token ids: where the placeholders are, and how many there should be.
 
 A *span* is a run of a placeholder (``<|image_pad|>``, ``<|video_pad|>``) directly between
-``vision_start`` and ``vision_end``. Nothing here decodes ids, and every function is linear in the number
-of ids, with the inner loops left to NumPy and to ``list``'s own C code: prompts reach a quarter of a million
-tokens. What looks for tokens takes a list or an integer array; an array that is at hand saves a conversion.
+``vision_start`` and ``vision_end``. Nothing here decodes ids. Every function is linear in the number of
+ids and leaves its inner loops to NumPy and to ``list``'s own C code: prompts reach a quarter of a million
+tokens. Functions that look for tokens take a list or an integer array; passing an array saves a conversion.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy
 from numpy.typing import NDArray
 
+from deepeyes_patch.errors import RefusedRequest
+
 IdArray: TypeAlias = NDArray[numpy.integer[Any]]
 Ids: TypeAlias = Sequence[int] | IdArray
+GridTHW: TypeAlias = tuple[int, int, int]  # patches of an image or video: t, h, w
 
 
 @dataclass(frozen=True)
 class VisionTokens:
     """The token ids that a processor gives a meaning to.
 
-    ``foreign`` are placeholders of the modalities that the request does not carry, by name
-    (``{"video": 151656}``): wherever one stands, nothing is behind it. ``video`` is the placeholder of
-    videos in a request that carries some.
+    ``foreign``: placeholders of the modalities that the request does not carry, by name (``{"video":
+    151656}``); none may stand in its ids. ``video``: the placeholder of videos, in a request that carries
+    some.
     """
 
     image: int
@@ -52,7 +55,7 @@ def find_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
 
     Raises
     ------
-    ValueError
+    RefusedRequest
         A placeholder stands outside a span (no ``vision_start`` directly before its run, or no
         ``vision_end`` directly after it), or a placeholder of another modality occurs. The message
         names the position.
@@ -60,9 +63,10 @@ def find_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
     values = numpy.asarray(ids)
     for modality, token in tokens.foreign.items():
         if len(where := numpy.flatnonzero(values == token)):
-            raise ValueError(
+            raise RefusedRequest(
+                "placeholders",
                 f"input_ids hold a {modality} placeholder (token {token}) at position "
-                f"{where[0]}, and no {modality} can come with a pre-tokenized request"
+                f"{where[0]}, and no {modality} can come with a pre-tokenized request",
             )
     return _spans(values, tokens, tokens.image, "image")
 
@@ -72,7 +76,7 @@ def find_video_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
 
     Raises
     ------
-    ValueError
+    RefusedRequest
         A placeholder stands outside a span; the message names the position.
     """
     return [] if tokens.video is None else _spans(numpy.asarray(ids), tokens, tokens.video, "video")
@@ -83,14 +87,16 @@ def _spans(values: IdArray, tokens: VisionTokens, placeholder: int, modality: st
     for start, length in found:
         end = start + length
         if start == 0 or values[start - 1] != tokens.vision_start:
-            raise ValueError(
+            raise RefusedRequest(
+                "placeholders",
                 f"input_ids hold {_run(placeholder, modality, start, length)} without vision_start (token "
-                f"{tokens.vision_start}) directly before it, so it belongs to no {modality}"
+                f"{tokens.vision_start}) directly before it, so it belongs to no {modality}",
             )
         if end == len(values) or values[end] != tokens.vision_end:
-            raise ValueError(
+            raise RefusedRequest(
+                "placeholders",
                 f"input_ids hold {_run(placeholder, modality, start, length)} without vision_end (token "
-                f"{tokens.vision_end}) directly after it, so it belongs to no {modality}"
+                f"{tokens.vision_end}) directly after it, so it belongs to no {modality}",
             )
     return found
 
@@ -104,6 +110,24 @@ def find_runs(ids: Ids, token: int) -> list[Span]:
     starts = where[numpy.concatenate([[0], breaks + 1])].tolist()
     lasts = where[numpy.concatenate([breaks, [len(where) - 1]])].tolist()
     return [Span(first, last + 1 - first) for first, last in zip(starts, lasts, strict=True)]
+
+
+def token_count(grid: GridTHW, spatial_merge_size: int) -> int:
+    """How many tokens an image or video of this grid takes: t*h*w / spatial_merge_size**2.
+
+    Raises
+    ------
+    RefusedRequest
+        h or w is no multiple of spatial_merge_size, so its patches cannot be merged.
+    """
+    t, h, w = grid
+    if h % spatial_merge_size or w % spatial_merge_size:
+        raise RefusedRequest(
+            "media",
+            f"a grid_thw of {t}x{h}x{w}: h and w must be multiples of spatial_merge_size "
+            f"{spatial_merge_size}, because that many patches per side become one token",
+        )
+    return t * h * w // spatial_merge_size**2
 
 
 def collapse(ids: Sequence[int], spans: Sequence[Span]) -> list[int]:

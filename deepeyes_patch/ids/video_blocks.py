@@ -1,4 +1,4 @@
-"""Pure functions on the ids of videos: what the HF processor makes of one, and where a caller's ids hold it.
+"""The ids of videos: what the HF processor makes of a video, and where a caller's ids hold it.
 
 The HF processor turns ``vision_start, video placeholder, vision_end`` into a *block*. Qwen2.5-VL's is one
 span of all t*h*w / merge**2 placeholders. Qwen3-VL's is one span of h*w / merge**2 for each of its t
@@ -16,12 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import spans
-from deepeyes_patch.ids.spans import Span, VisionTokens
+from deepeyes_patch.ids.spans import GridTHW, Span, VisionTokens
 
-GridTHW = tuple[int, int, int]
-
-# The text that ids spell.
+# Gives the text that ids spell.
 Spell = Callable[[Sequence[int]], str]
 
 
@@ -39,8 +38,10 @@ class Block:
 
 
 class Place(NamedTuple):
-    """Where a video stands: spans ``first`` to ``stop`` (exclusive) of the caller's; ``short`` for one
-    placeholder that is short for the whole block."""
+    """Which of the caller's spans a video takes: ``first`` to ``stop``, exclusive.
+
+    ``short``: it is a single placeholder, which stands for the whole block.
+    """
 
     first: int
     stop: int
@@ -61,23 +62,23 @@ def read_blocks(
 
     Raises
     ------
-    ValueError
+    RefusedRequest
         The ids do not look like blocks of these grids.
     """
     images = spans.find_spans(ids, tokens)
     position = images[-1].start + images[-1].length + 1 if images else 0
-    found = spans.find_video_spans(ids, tokens)
-    lengths = [span.length for span in found]
-    whole = [_tokens(grid, spatial_merge_size) for grid in grids]
+    video_spans = spans.find_video_spans(ids, tokens)
+    lengths = [span.length for span in video_spans]
+    whole = [spans.token_count(grid, spatial_merge_size) for grid in grids]
     grouped = [[count // t] * t for (t, _, _), count in zip(grids, whole, strict=True)]
     if lengths == [length for groups in grouped for length in groups]:
         layout = grouped
     elif lengths == whole:
         layout = [[count] for count in whole]
     else:
-        raise ValueError(_unknown(ids, f"spans of {lengths} placeholders"))
+        raise _unknown_layout(ids, f"spans of {lengths} placeholders")
     blocks = []
-    remaining = iter(found)
+    remaining = iter(video_spans)
     for groups in layout:
         start, labels, before = position, [], position
         for _ in groups:
@@ -88,17 +89,17 @@ def read_blocks(
         if outer:
             labels[0] = labels[0][1:]
             if list(ids[position : position + 1]) != [tokens.vision_end]:
-                raise ValueError(_unknown(ids, f"an outer vision_start at {start} that does not end"))
+                raise _unknown_layout(ids, f"an outer vision_start at {start} that does not end")
             position += 1
         blocks.append(Block(list(ids[start:position]), groups, labels))
     if position != len(ids):
-        raise ValueError(_unknown(ids, f"ids after the last video, from {position} on"))
+        raise _unknown_layout(ids, f"ids after the last video, from {position} on")
     return blocks
 
 
 def find_places(
     ids: Sequence[int],
-    found: Sequence[Span],
+    video_spans: Sequence[Span],
     blocks: Sequence[Block],
     spell: Spell,
     describe: Callable[[int], str],
@@ -107,7 +108,7 @@ def find_places(
 
     Parameters
     ----------
-    ids, found:
+    ids, video_spans:
         The caller's ids, and the spans of the video placeholder in them.
     blocks:
         What the server's processor makes of each video, in order.
@@ -118,45 +119,47 @@ def find_places(
 
     Raises
     ------
-    ValueError
+    RefusedRequest
         A video is neither its block nor one placeholder, or there are more spans than the videos need.
-        The message names the video, the position, what was found and what was expected.
+        The message names the video, the position, what was sent and what was expected.
     """
     places: list[Place] = []
     at = 0
     for index, block in enumerate(blocks):
         video = f"video {index} of {len(blocks)}"
-        if at == len(found):
-            raise ValueError(
+        if at == len(video_spans):
+            raise RefusedRequest(
+                "video",
                 f"{video}: input_ids hold no span (vision_start, placeholders, vision_end) for it; their "
-                f"{len(found)} span(s) of video placeholders belong to the videos before it"
+                f"{len(video_spans)} span(s) of video placeholders belong to the videos before it",
             )
-        problem = _mismatch(ids, found, at, block, spell)
+        problem = _mismatch(ids, video_spans, at, block, spell)
         if problem is None:
             places.append(Place(at, at + len(block.lengths), False))
-        elif found[at].length == 1 and not _labelled(ids, found, at, block, spell):
+        elif video_spans[at].length == 1 and not _labelled(ids, video_spans, at, block, spell):
             places.append(Place(at, at + 1, True))
         else:
-            raise ValueError(f"{video}: {problem} ({describe(index)})")
+            raise RefusedRequest("video", f"{video}: {problem} ({describe(index)})")
         at = places[-1].stop
-    if at < len(found):
-        raise ValueError(
-            f"input_ids hold {len(found)} spans of video placeholders (vision_start, placeholders, "
+    if at < len(video_spans):
+        raise RefusedRequest(
+            "video",
+            f"input_ids hold {len(video_spans)} spans of video placeholders (vision_start, placeholders, "
             f"vision_end), and the {len(blocks)} video(s) that came with them take {at}; the next one is at "
-            f"position {found[at].start}"
+            f"position {video_spans[at].start}",
         )
     return places
 
 
 def splice(
-    ids: Sequence[int], found: Sequence[Span], places: Sequence[Place], blocks: Sequence[Block]
+    ids: Sequence[int], video_spans: Sequence[Span], places: Sequence[Place], blocks: Sequence[Block]
 ) -> list[int]:
     """Return ``ids`` with every short placeholder, and the two ids around it, replaced by its block."""
     result: list[int] = []
     position = 0
     for place, block in zip(places, blocks, strict=True):
         if place.short:
-            start = found[place.first].start
+            start = video_spans[place.first].start
             result += ids[position : start - 1]
             result += block.ids
             position = start + 2
@@ -164,17 +167,19 @@ def splice(
     return result
 
 
-def _mismatch(ids: Sequence[int], found: Sequence[Span], at: int, block: Block, spell: Spell) -> str | None:
+def _mismatch(
+    ids: Sequence[int], video_spans: Sequence[Span], at: int, block: Block, spell: Spell
+) -> str | None:
     """How the spans from ``at`` on differ from the block, or ``None``."""
     count = len(block.lengths)
     for number, (length, label) in enumerate(zip(block.lengths, block.labels, strict=True)):
         group = "" if count == 1 else f" for frame group {number} of {count}"
-        if at + number == len(found):
+        if at + number == len(video_spans):
             return (
                 f"input_ids hold {number} span(s) of video placeholders for it from position "
-                f"{found[at].start} on, and the server's video processor makes {count}"
+                f"{video_spans[at].start} on, and the server's video processor makes {count}"
             )
-        span = found[at + number]
+        span = video_spans[at + number]
         if span.length != length:
             return (
                 f"input_ids hold {span.length} video placeholders{group} from position {span.start} on, and "
@@ -182,7 +187,7 @@ def _mismatch(ids: Sequence[int], found: Sequence[Span], at: int, block: Block, 
             )
         if not label:
             continue
-        before = _before(ids, found, at + number)
+        before = _before(ids, video_spans, at + number)
         if list(ids[before : span.start - 1]) == label:
             continue
         expected, text = spell(label), _tail(ids, before, span, spell, label)
@@ -194,18 +199,18 @@ def _mismatch(ids: Sequence[int], found: Sequence[Span], at: int, block: Block, 
     return None
 
 
-def _labelled(ids: Sequence[int], found: Sequence[Span], at: int, block: Block, spell: Spell) -> bool:
-    """Whether a label, of any time, stands before a span: then it is no short placeholder."""
+def _labelled(ids: Sequence[int], video_spans: Sequence[Span], at: int, block: Block, spell: Spell) -> bool:
+    """Whether a label, of whatever time, stands before a span: then its placeholder stands for itself."""
     label = block.labels[0]
     if not label:
         return False
-    text = _tail(ids, _before(ids, found, at), found[at], spell, label)
+    text = _tail(ids, _before(ids, video_spans, at), video_spans[at], spell, label)
     return re.sub(r"\d+", "0", text).endswith(re.sub(r"\d+", "0", spell(label)))
 
 
-def _before(ids: Sequence[int], found: Sequence[Span], at: int) -> int:
-    """Where the ids begin that stand between a span's ``vision_start`` and the span before it."""
-    return found[at - 1].start + found[at - 1].length + 1 if at else 0
+def _before(ids: Sequence[int], video_spans: Sequence[Span], at: int) -> int:
+    """Where the ids between two spans begin: one past the ``vision_end`` of the span before ``at``."""
+    return video_spans[at - 1].start + video_spans[at - 1].length + 1 if at else 0
 
 
 def _tail(ids: Sequence[int], before: int, span: Span, spell: Spell, label: Sequence[int]) -> str:
@@ -215,13 +220,9 @@ def _tail(ids: Sequence[int], before: int, span: Span, spell: Spell, label: Sequ
     return ("..." if first > before else "") + spell(ids[max(before, first) : span.start - 1])
 
 
-def _tokens(grid: GridTHW, spatial_merge_size: int) -> int:
-    t, h, w = grid
-    return t * h * w // spatial_merge_size**2
-
-
-def _unknown(ids: Sequence[int], what: str) -> str:
-    return (
+def _unknown_layout(ids: Sequence[int], what: str) -> RefusedRequest:
+    return RefusedRequest(
+        "video",
         f"the ids that the server's HF processor makes of these videos are laid out in a way that "
-        f"deepeyes-patch does not know ({what}, in {len(ids)} ids); please report it"
+        f"deepeyes-patch does not know ({what}, in {len(ids)} ids); please report it",
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deepeyes_patch.errors import UnsupportedConfigError
+
 T, H, W = 0, 1, 2
 
 
@@ -34,13 +36,15 @@ def check_section(mrope_section: Sequence[int], rotary_dim: int) -> None:
 
     Raises
     ------
-    ValueError
+    UnsupportedConfigError
         Not three sizes of at least 0, or another sum than ``rotary_dim // 2``.
     """
     if len(mrope_section) != 3 or min(mrope_section) < 0:
-        raise ValueError(f"mrope_section must be three sizes (t, h, w), and is {list(mrope_section)}")
+        raise UnsupportedConfigError(
+            f"mrope_section must be three sizes (t, h, w), and is {list(mrope_section)}"
+        )
     if sum(mrope_section) != rotary_dim // 2:
-        raise ValueError(
+        raise UnsupportedConfigError(
             f"mrope_section {list(mrope_section)} sums to {sum(mrope_section)}, and an interleaved "
             f"rope over rotary_dim {rotary_dim} needs {rotary_dim // 2}"
         )

@@ -1,12 +1,12 @@
-"""What this process says about itself: a memfd named ``deepeyes_patch``, read through ``/proc/PID/fd``.
+"""The record of this process: a memfd named ``deepeyes_patch``, which others read through ``/proc/PID/fd``.
 
-A memfd is memory with a file descriptor. It is gone with the process, so nothing has to be cleaned up and
-nothing can be stale; no folder has to be writable; and only the same user (and root) can read it. A new
-program does not inherit it, and a forked child gets its own. Where there is no memfd the record is plain
+A memfd is memory with a file descriptor. It ends with the process, so nothing has to be cleaned up and
+nothing can be stale. No folder has to be writable. Only the same user and root can read it. A new program
+does not inherit it, and a forked child gets its own. Where the system has no memfd, the record is plain
 memory that nobody else reads.
 
-Layout, little-endian: 8 bytes of magic, a u32 for the length of the text and one for its CRC-32; from byte 64
-on int64 counts; from byte 1024 on the text, JSON, which names the counts.
+Layout, little-endian: 8 bytes of magic; a u32, the length of the text; a u32, the CRC-32 of the text; from
+byte 64 on int64 counts; from byte 1024 on the text, which is JSON and names the counts.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _HEADER = struct.Struct("<8sII")
 _STATE_LENGTH = 300  # of one repair, in characters; a failure's message can be long
 
 _memory: mmap.mmap | bytearray = bytearray(SIZE)
-counts: memoryview = memoryview(_memory)[COUNTS_AT : COUNTS_AT + 8 * COUNTS].cast("q")
+_counts: memoryview = memoryview(_memory)[COUNTS_AT : COUNTS_AT + 8 * COUNTS].cast("q")
 
 _published: dict[str, Any] = {}
 
 
 def publish(version: str, repairs: Mapping[str, str], count_names: Sequence[str]) -> None:
-    """Say what has become of each repair; the first call makes the record.
+    """Write what became of each repair; the first call makes the record.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def publish(version: str, repairs: Mapping[str, str], count_names: Sequence[str]
     repairs:
         The state of each repair, in a few words.
     count_names:
-        What the int64s of `counts` count, in order.
+        What each of the int64 counts is called, in order.
     """
     if not _published:
         _open()
@@ -57,6 +57,12 @@ def publish(version: str, repairs: Mapping[str, str], count_names: Sequence[str]
     _write()
 
 
+def add(slot: int, amount: int) -> None:
+    """Add to one of the counts. Does nothing while another thread takes the record away."""
+    with contextlib.suppress(ValueError):  # the memory was released between two instructions
+        _counts[slot] += amount
+
+
 def withdraw() -> None:
     """Take the record away; the next `publish` makes a new one, with all counts at 0."""
     _published.clear()
@@ -64,7 +70,7 @@ def withdraw() -> None:
 
 
 def _open() -> None:
-    # Not Linux, an old kernel, a sandbox, no descriptor left: the repairs do not depend on this.
+    # Another system than Linux, an old kernel, a sandbox, no descriptor left: the repairs work without it.
     with contextlib.suppress(AttributeError, OSError):
         descriptor = os.memfd_create(NAME)
         try:
@@ -75,12 +81,12 @@ def _open() -> None:
 
 
 def _replace(memory: mmap.mmap | bytearray) -> None:
-    global _memory, counts
-    counts.release()
+    global _memory, _counts
+    _counts.release()
     if isinstance(_memory, mmap.mmap):
         _memory.close()
     _memory = memory
-    counts = memoryview(memory)[COUNTS_AT : COUNTS_AT + 8 * COUNTS].cast("q")
+    _counts = memoryview(memory)[COUNTS_AT : COUNTS_AT + 8 * COUNTS].cast("q")
 
 
 def _renew() -> None:
@@ -100,8 +106,8 @@ def _write() -> None:
 def read(content: bytes) -> dict[str, Any] | None:
     """A record's text as `publish` was given it, with ``pid`` and ``counts`` as ``{name: count}``.
 
-    ``None`` where it is another layout's, or half written: then read again. Any process may hold a memfd of
-    this name, so nothing is taken for granted.
+    ``None`` where the layout is another one, or the record is half written: then read again. Any process may
+    hold a memfd of this name, so everything is checked.
     """
     if len(content) < SIZE:
         return None

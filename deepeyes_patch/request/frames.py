@@ -4,8 +4,7 @@
 its own way and resizes first, so for many clips it gets another grid, or other times. `sample` asks the
 loaded HF video processor which frames it would take, and leaves their size alone.
 
-Metadata are the dict that SGLang hands to ``transformers``: ``fps`` and ``total_num_frames`` of the clip,
-``frames_indices`` of the frames taken.
+Metadata are the dict that SGLang hands to ``transformers``; see `deepeyes_patch.ids.video_times`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 
 import torch
 
-# What SGLang and the ``transformers`` of Qwen3-VL sample at unless told otherwise; Qwen2.5-VL's takes all
-# frames unless it is told.
-DEFAULT_FPS = 2.0
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids import video_times
 
-# Keys of --mm-process-config's "video" part that size frames.
-SIZING = ("min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width")
+# What SGLang and the transformers of Qwen3-VL sample at unless told otherwise; transformers takes all frames
+# of a video for Qwen2.5-VL unless told otherwise.
+DEFAULT_FPS = 2.0
 
 _NOTE = "_deepeyes_patch_metadata"
 
@@ -41,7 +40,7 @@ def sample(
 
     Raises
     ------
-    ValueError
+    RefusedRequest
         The clip cannot be sampled at that rate.
     """
     from transformers.video_utils import VideoMetadata
@@ -50,22 +49,26 @@ def sample(
     fps = float(decoder.avg_fps if hasattr(decoder, "avg_fps") else decoder.get_avg_fps())
     metadata: dict[str, Any] = {
         "fps": fps,
-        "duration": total / fps,
         "total_num_frames": total,
         "video_backend": "torchvision",
     }
-    wanted = {key: config[key] for key in ("min_frames", "max_frames") if key in config}
+    options = {key: config[key] for key in ("min_frames", "max_frames") if key in config}
     if "nframes" in config:
-        wanted["num_frames"] = config["nframes"]
+        options["num_frames"] = config["nframes"]
     else:
-        wanted["fps"] = config.get("fps") or getattr(video_processor, "fps", None) or DEFAULT_FPS
+        options["fps"] = config.get("fps") or getattr(video_processor, "fps", None) or DEFAULT_FPS
     try:
-        indices = video_processor.sample_frames(metadata=VideoMetadata(**metadata), **wanted)
+        metadata["duration"] = total / fps
+        indices = video_processor.sample_frames(metadata=VideoMetadata(**metadata), **options)
     except (ValueError, ZeroDivisionError, RuntimeError) as error:
-        raise ValueError(f"a video of {total} frames at {fps:g} fps cannot be sampled: {error}") from error
+        raise RefusedRequest(
+            "video", f"a video of {total} frames at {fps:g} fps cannot be sampled: {error}"
+        ) from error
     metadata["frames_indices"] = [int(index) for index in indices]
     if not metadata["frames_indices"]:
-        raise ValueError(f"a video of {total} frames at {fps:g} fps gives no frames at {wanted}")
+        raise RefusedRequest(
+            "video", f"a video of {total} frames at {fps:g} fps gives no frames at {options}"
+        )
     return _frames(decoder, metadata["frames_indices"]).permute(0, 3, 1, 2), metadata
 
 
@@ -76,26 +79,9 @@ def is_decoder(video: Any) -> bool:
 
 def _frames(decoder: Any, indices: list[int]) -> torch.Tensor:
     if hasattr(decoder, "get_frames_as_tensor"):
-        found: torch.Tensor = decoder.get_frames_as_tensor(indices)
-        return found
+        frames: torch.Tensor = decoder.get_frames_as_tensor(indices)
+        return frames
     return torch.from_numpy(decoder.get_batch(indices).asnumpy())
-
-
-def seconds_per_grid(metadata: Mapping[str, Any], temporal_patch_size: int) -> float:
-    """The time between two groups of frames, in seconds."""
-    sampled_fps = len(metadata["frames_indices"]) / metadata["total_num_frames"] * metadata["fps"]
-    return float(temporal_patch_size / sampled_fps)
-
-
-def group_times(metadata: Mapping[str, Any], temporal_patch_size: int) -> list[float]:
-    """The time of each group of ``temporal_patch_size`` frames, in seconds: the middle of its first and last.
-
-    The last frame is repeated where the last group wants more.
-    """
-    indices = list(metadata["frames_indices"])
-    indices += indices[-1:] * (-len(indices) % temporal_patch_size)
-    starts = range(0, len(indices), temporal_patch_size)
-    return [(indices[i] + indices[i + temporal_patch_size - 1]) / 2 / metadata["fps"] for i in starts]
 
 
 def note(video: torch.Tensor, metadata: Mapping[str, Any]) -> None:
@@ -103,21 +89,13 @@ def note(video: torch.Tensor, metadata: Mapping[str, Any]) -> None:
 
     Raises
     ------
-    ValueError
+    RefusedRequest
         They are not metadata of these frames.
     """
-    try:
-        kept = {**metadata, "frames_indices": [int(index) for index in metadata["frames_indices"]]}
-        rate = seconds_per_grid(kept, 1)
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise ValueError(f"the times of a video's frames are unknown: {error!r}") from error
-    known = len(kept["frames_indices"])
-    if known != len(video) or not rate > 0:
-        raise ValueError(f"{len(video)} frames of a video were taken, and the times of {known} are known")
-    setattr(video, _NOTE, kept)
+    setattr(video, _NOTE, video_times.checked(metadata, len(video)))
 
 
 def noted(video: Any) -> dict[str, Any] | None:
-    """A copy of the metadata kept with the frames of a video: some releases write into it."""
-    kept = getattr(video, _NOTE, None)
-    return None if kept is None else {**kept, "frames_indices": list(kept["frames_indices"])}
+    """A copy of the metadata kept with the frames of a video; some releases write into theirs."""
+    metadata = getattr(video, _NOTE, None)
+    return None if metadata is None else {**metadata, "frames_indices": list(metadata["frames_indices"])}

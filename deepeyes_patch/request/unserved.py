@@ -1,15 +1,17 @@
-"""Pre-tokenized requests that a class derived from SGLang's Qwen-VL processor handles by itself.
+"""Pre-tokenized requests to a class that handles ids by itself.
 
-A class that overrides the outermost method (InternS1, POINTS), or whose model's configuration lacks a token
-id that the repair works with, runs upstream's code alone. That takes one placeholder per image; it explodes
-on expanded images, and makes other ids where decoding and tokenizing do not give the caller's back. What
-comes out exact passes, the rest is refused. Pure logic, free of torch and SGLang.
+A class that is derived from SGLang's Qwen-VL processor and overrides the outermost method (InternS1, POINTS),
+or whose model's configuration lacks a token id that the repair needs, runs SGLang's code alone. That code
+takes one placeholder per image. It explodes on expanded images, and it makes other ids where decoding and
+tokenizing do not give the caller's ids back. Exact results pass, all others are refused. Free of torch and
+SGLang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import spans
 
 _REMEDY = (
@@ -18,8 +20,8 @@ _REMEDY = (
 )
 
 
-class BystanderRequest:
-    """The ids of a request to a class that is not ours to serve.
+class UnservedRequest:
+    """The ids of a request to a class that we do not serve.
 
     Parameters
     ----------
@@ -38,39 +40,42 @@ class BystanderRequest:
         self._runs = spans.find_runs(self._ids, image_token)
 
     def check_placeholders(self, image_count: int) -> None:
-        """Refuse what upstream would explode on: ``image_count`` raw images want as many placeholders.
+        """Refuse ids on which SGLang would explode: it wants one placeholder for each of ``image_count``
+        images.
 
         Raises
         ------
-        ValueError
+        RefusedRequest
             A run of several placeholders, or another number of runs than of images.
         """
         for run in self._runs:
             if run.length > 1:
-                raise ValueError(
+                raise RefusedRequest(
+                    "placeholders",
                     f"input_ids hold {run.length} image placeholders (token {self._token}) from position "
-                    f"{run.start} on, and {self._owner} takes one for each image: {_REMEDY}"
+                    f"{run.start} on, and {self._owner} takes one for each image: {_REMEDY}",
                 )
         if len(self._runs) != image_count:
-            raise ValueError(
+            raise RefusedRequest(
+                "placeholders",
                 f"input_ids hold {len(self._runs)} image placeholder(s) (token {self._token}), and "
-                f"{image_count} image(s) came with them ({self._owner})"
+                f"{image_count} image(s) came with them ({self._owner})",
             )
 
     def check_result(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> None:
-        """Refuse ids that are not the caller's, expanded, and offsets that are not where the images are.
+        """Refuse ids that are not the caller's (expanded), and offsets at which no image stands.
 
         Parameters
         ----------
         ids:
-            What upstream made of the caller's ids.
+            What SGLang made of the caller's ids.
         offsets:
             (first, last) of each image in ``ids``, both inclusive, in any order.
 
         Raises
         ------
-        ValueError
-            They do not follow from the caller's ids.
+        RefusedRequest
+            Ids or offsets do not follow from the caller's ids.
         """
         used = list(ids)
         runs = spans.find_runs(used, self._token)
@@ -79,12 +84,14 @@ class BystanderRequest:
             sent.length in (1, length) for sent, length in zip(self._runs, lengths, strict=True)
         )
         if not grown or spans.expand(self._ids, self._runs, lengths) != used:
-            raise ValueError(
+            raise RefusedRequest(
+                "inexact",
                 f"{self._owner} turned {len(self._ids)} input_ids into {len(used)} that are not the caller's "
-                f"(other tokens, or other placeholders than for {len(self._runs)} image(s)): {_REMEDY}"
+                f"(other tokens, or other placeholders than for {len(self._runs)} image(s)): {_REMEDY}",
             )
         if sorted(offsets) != spans.offsets(runs, lengths):
-            raise ValueError(
+            raise RefusedRequest(
+                "inexact",
                 f"{self._owner} placed images at {sorted(offsets)!s:.200}, and input_ids hold their "
-                f"placeholders elsewhere, at {spans.offsets(runs, lengths)!s:.200}: {_REMEDY}"
+                f"placeholders elsewhere, at {spans.offsets(runs, lengths)!s:.200}: {_REMEDY}",
             )

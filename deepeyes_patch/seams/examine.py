@@ -1,171 +1,129 @@
-"""What the installed SGLang offers, seam by seam, and the message when that is not enough.
+"""The judge: do the functions that a repair needs stand there, in the shape that it needs?
 
-Whether a repair fits is decided by what is there. Version numbers appear in messages only.
+It judges imported modules (`live`) and source files (`source`) by the same rows. Version numbers appear in
+messages only.
 """
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
 
 from deepeyes_patch.errors import IncompatibleSGLangError
+from deepeyes_patch.observe import release
+from deepeyes_patch.seams.rows import Function, Handle, Seam, View
+from deepeyes_patch.settings import SWITCH
 
-TESTED = "0.5.3 to 0.5.23, every release"
-
-
-@dataclass(frozen=True)
-class Seam:
-    """A function of SGLang's that a repair wraps.
-
-    ``parameters`` are the names by which the wrapper finds its arguments. An optional seam came or
-    went with a release; where it is absent, the code it belongs to is absent too.
-    """
-
-    name: str
-    parameters: tuple[str, ...]
-    coroutine: bool | None = None
-    optional: bool = False
+HOME = "sglang."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What stands where a seam was looked for. ``problem`` is ``None`` when the seam is usable."""
+    """What stands where a row says.
+
+    ``owner``: name of the class or module. ``handle``: the class or module itself, ``None`` if it is missing.
+    ``found``: what stands there, for messages. ``problem``: ``None`` when the function is usable.
+    """
 
     seam: Seam
+    owner: str
+    handle: Handle | None
     found: str
     problem: str | None
     present: bool
+    file: str | None = None
 
     def __str__(self) -> str:
-        verdict = "ok" if self.problem is None else self.problem
-        return f"{self.seam.name}({', '.join(self.seam.parameters)}): found {self.found}: {verdict}"
+        return f"{self.seam}: found {self.found}: {self.problem or 'ok'}"
 
 
-def examine(owner: Any, seams: Iterable[Seam], home: str = "sglang.") -> list[Finding]:
-    """Look for ``seams`` on ``owner`` (a class or a module).
-
-    A function that does not come from a module below ``home`` was put there by somebody else; wrapping
-    it would hand our repair over to code that we know nothing about.
-    """
-    return [_examine(owner, seam, home) for seam in seams]
+def examine(view: View, seams: Iterable[Seam]) -> list[Finding]:
+    """Look for the functions of all rows that apply to this SGLang."""
+    return [finding for seam in seams for finding in _examine_row(view, seam)]
 
 
-def require(owner: Any, seams: Iterable[Seam], repair: str, switch: str) -> list[Finding]:
-    """The findings for ``seams``, if a repair can work with all of them.
+def _examine_row(view: View, seam: Seam) -> Iterator[Finding]:
+    module = view.module(seam.module)
+    short_name = seam.module.rpartition(".")[2]
+    if module is None:
+        if not seam.optional_module:
+            yield Finding(seam, short_name, None, "nothing", "missing", present=False)
+        return
+    if not seam.applies(view, module):
+        return
+    required = seam.required(view, module)
+    if seam.owner is None:
+        yield _judge(view, seam, short_name, module, required)
+        return
+    owners = seam.owner.find(view, module)
+    if not owners and required:
+        yield Finding(seam, seam.owner.shown, None, "nothing", "missing", present=False)
+    for name, handle in owners:
+        finding = _judge(view, seam, name, handle, required)
+        if seam.owner.single and len(owners) > 1 and finding.problem is None:
+            rivals = " and ".join(name for name, _ in owners)
+            problem = f"{seam.module} should define one such class, and defines {rivals}"
+            finding = Finding(seam, name, handle, finding.found, problem, present=True)
+        yield finding
+
+
+def _judge(view: View, seam: Seam, owner: str, handle: Handle, required: bool) -> Finding:
+    function = view.function(handle, seam.name)
+    if function is None:
+        problem = "missing" if required else None
+        return Finding(seam, owner, handle, "nothing", problem, present=False)
+    problem = _problem(seam, function)
+    return Finding(seam, owner, handle, function.shown, problem, present=True, file=function.file)
+
+
+def _problem(seam: Seam, function: Function) -> str | None:
+    if function.flaw is not None:
+        return function.flaw
+    if not function.home.startswith(HOME):
+        # Somebody else put it there. Wrapping it would hand the repair over to code that nobody has tested.
+        return "another package has replaced it"
+    if function.is_abstract:
+        return "abstract, and nothing implements it"
+    if absent := [name for name in seam.arguments if name not in function.parameters]:
+        return f"it takes no {' and no '.join(absent)}"
+    if seam.coroutine is not None and function.is_coroutine != seam.coroutine:
+        return "it must be async" if seam.coroutine else "it must not be async"
+    return None if seam.demand is None else seam.demand(function)
+
+
+def require(findings: Sequence[Finding], repair: str) -> None:
+    """Stop if a repair cannot work with what was found.
 
     Raises
     ------
     IncompatibleSGLangError
-        A seam is missing that is not optional, or has another shape.
+        A function is missing that has to be there, or has another shape.
     """
-    findings = examine(owner, seams)
     problems = [str(finding) for finding in findings if finding.problem is not None]
     if problems:
-        raise incompatible(repair, switch, problems, [str(finding) for finding in findings])
-    return findings
-
-
-def _examine(owner: Any, seam: Seam, home: str) -> Finding:
-    try:
-        static = inspect.getattr_static(owner, seam.name)
-    except AttributeError:
-        problem = None if seam.optional else "missing"
-        return Finding(seam, "nothing", problem, present=False)
-    function = static.__func__ if isinstance(static, (staticmethod, classmethod)) else static
-    if not callable(function):
-        return Finding(seam, repr(function), "not a function", present=True)
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return Finding(seam, repr(function), "its signature cannot be read", present=True)
-    # Without annotations: a report should be readable.
-    found = (
-        f"{origin(function)}({', '.join(str(p.replace(annotation=p.empty)) for p in parameters.values())})"
-    )
-    problem = None
-    absent = [name for name in seam.parameters if name not in parameters]
-    if not (getattr(function, "__module__", None) or "").startswith(home):
-        problem = "another package has replaced it"
-    elif getattr(function, "__isabstractmethod__", False):
-        problem = "abstract, and nothing implements it"
-    elif absent:
-        problem = f"it takes no {' and no '.join(absent)}"
-    elif seam.coroutine is not None and inspect.iscoroutinefunction(function) != seam.coroutine:
-        problem = "it must be async" if seam.coroutine else "it must not be async"
-    return Finding(seam, found, problem, present=True)
-
-
-def origin(function: Any) -> str:
-    """``module.qualified_name`` of a function, as far as it has them."""
-    module = getattr(function, "__module__", None) or "an unknown module"
-    name = getattr(function, "__qualname__", None) or repr(function)
-    return f"{module}.{name}"
-
-
-def sglang_version() -> str:
-    """The version that the imported ``sglang`` gives itself, or else that of its distribution.
-
-    From 0.5.7 on SGLang may ask for the version of a distribution called ``sglang``, and calls itself
-    0.0.0.dev0 where there is none: in a source tree, and in rebuilds that carry another name.
-    """
-    own = str(getattr(sys.modules.get("sglang"), "__version__", "of unknown version"))
-    if own.startswith("0.0.0") or own == "of unknown version":
-        versions = [version for _, version in _distributions()]
-        return versions[0] if len(versions) == 1 else own
-    return own
-
-
-def sglang_description() -> str:
-    """Version, distribution and place of the imported SGLang, for messages."""
-    module = sys.modules.get("sglang")
-    place = getattr(module, "__file__", None) or "an unknown place"
-    names = [f"distribution {name} {version}" for name, version in _distributions()]
-    return f"SGLang {sglang_version()} ({', '.join(names) or 'no distribution: a source tree'}, {place})"
-
-
-def _distributions() -> list[tuple[str, str]]:
-    """(name, version) of those that provide the module ``sglang``, whatever they are called."""
-    # The backport reads distributions without top_level.txt on Python 3.10, which the standard
-    # library's own does not.
-    import importlib_metadata
-
-    names = importlib_metadata.packages_distributions().get("sglang") or ()
-    return [(name, importlib_metadata.version(name)) for name in sorted(set(names))]
+        raise incompatible(repair, problems, [str(finding) for finding in findings])
 
 
 def incompatible(
-    repair: str, switch: str, problems: Sequence[str], details: Sequence[str] = ()
+    repair: str, problems: Sequence[str], details: Sequence[str] = ()
 ) -> IncompatibleSGLangError:
     """Build the error that stops SGLang.
 
     Parameters
     ----------
-    repair, switch:
-        Which repair cannot be applied, and the variable that asked for it.
+    repair:
+        The repair that cannot be applied.
     problems:
         What is wrong, one line each.
     details:
         Everything that was looked for and what was found.
     """
     lines = [
-        f"deepeyes-patch cannot apply its {repair!r} repair to {sglang_description()}.",
+        f"deepeyes-patch cannot apply its {repair!r} repair to {release.description()}.",
         *(f"  problem: {problem}" for problem in problems),
         *(f"  looked for {detail}" for detail in details),
-        f"  tested with SGLang {TESTED}.",
-        f"Either switch the repair off ({switch}=off, or {switch} without {repair!r}) and serve "
+        f"  tested with SGLang {release.TESTED}.",
+        f"Either switch the repair off ({SWITCH}=off, or {SWITCH} without {repair!r}) and serve "
         f"unrepaired, or use a tested SGLang; please report this message in full.",
     ]
     return IncompatibleSGLangError("\n".join(lines))
-
-
-def classes_defined_in(module: ModuleType, accept: Callable[[type], bool] = lambda cls: True) -> list[type]:
-    """The classes whose home is ``module``, in order of definition."""
-    return [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and accept(value)
-    ]

@@ -1,7 +1,7 @@
-"""Look for functions in a package's source, without importing it.
+"""What the judge sees of SGLang's source files, without importing them.
 
-Only what is needed to find SGLang's seams: definitions and imports of a module (also below ``if`` and
-``try``), and methods of a class or of those that it derives from.
+It knows what is needed to find seams: definitions and imports of a module (also below ``if`` and ``try``),
+and methods of a class or of the classes that it derives from.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepeyes_patch.seams.examine import Finding, Seam
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+from deepeyes_patch.seams.rows import Function
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,11 @@ class Definition:
     """A class or function, and the module that it stands in."""
 
     module: Module
-    node: ast.ClassDef | Function
+    node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Sources:
-    """The modules of one package, parsed on demand.
+class SourceView:
+    """The modules of one package, parsed on demand; see `rows.View`.
 
     Parameters
     ----------
@@ -99,12 +97,7 @@ class Sources:
                     return found
         return None
 
-    def classes(self, module: Module) -> list[Definition]:
-        """The classes that a module defines."""
-        nodes = _statements(module.tree.body)
-        return [Definition(module, node) for node in nodes if isinstance(node, ast.ClassDef)]
-
-    def own_member(self, owner: Definition, name: str) -> Definition | None:
+    def _own_member(self, owner: Definition, name: str) -> Definition | None:
         """A method that stands in a class itself."""
         if not isinstance(owner.node, ast.ClassDef):
             return None
@@ -113,49 +106,62 @@ class Sources:
                 return Definition(owner.module, statement)
         return None
 
-    def member(self, owner: Definition, name: str) -> Definition | None:
+    def _member(self, owner: Definition, name: str) -> Definition | None:
         """A method of a class, its own or an inherited one as far as this package defines it."""
         if not isinstance(owner.node, ast.ClassDef):
             return None
-        if (own := self.own_member(owner, name)) is not None:
+        if (own := self._own_member(owner, name)) is not None:
             return own
         for base in owner.node.bases:
             found = self.find(owner.module, base.id) if isinstance(base, ast.Name) else None
-            inherited = self.member(found, name) if found is not None else None
+            inherited = self._member(found, name) if found is not None else None
             if inherited is not None:
                 return inherited
         return None
 
-    def examine(self, owner: Definition | Module | None, seams: Iterable[Seam]) -> list[Finding]:
-        """As `deepeyes_patch.seams.examine.examine`, with what stands in the source."""
-        return [self._examine(owner, seam) for seam in seams]
+    # --- as `rows.View` asks
 
-    def _examine(self, owner: Definition | Module | None, seam: Seam) -> Finding:
-        look = self.find(owner, seam.name) if isinstance(owner, Module) else None
-        if isinstance(owner, Definition):
-            look = self.member(owner, seam.name)
-        if look is None:
-            return Finding(seam, "nothing", None if seam.optional else "missing", present=False)
-        if isinstance(look.node, ast.ClassDef):
-            return Finding(seam, f"class {look.node.name}", "not a function", present=True)
-        names = parameters(look.node)
-        found = f"{look.module.name}.{look.node.name}({', '.join(names)})"
-        problem = None
-        absent = [name for name in seam.parameters if name not in names]
-        if "abstractmethod" in {ast.unparse(d).rpartition(".")[2] for d in look.node.decorator_list}:
-            problem = "abstract, and nothing implements it"
-        elif absent:
-            problem = f"it takes no {' and no '.join(absent)}"
-        elif seam.coroutine is not None and isinstance(look.node, ast.AsyncFunctionDef) != seam.coroutine:
-            problem = "it must be async" if seam.coroutine else "it must not be async"
-        return Finding(seam, found, problem, present=True)
+    def classes(self, module: Module) -> list[tuple[str, Definition]]:
+        """The classes that a module defines, in order, by name."""
+        nodes = _statements(module.tree.body)
+        return [(node.name, Definition(module, node)) for node in nodes if isinstance(node, ast.ClassDef)]
+
+    def named(self, module: Module, name: str) -> Definition | None:
+        """The class that a module defines or imports under this name."""
+        found = self.find(module, name)
+        return found if found is not None and isinstance(found.node, ast.ClassDef) else None
+
+    def defines(self, cls: Definition, name: str) -> bool:
+        """Whether the body of a class itself defines this name."""
+        return self._own_member(cls, name) is not None
+
+    def function(self, owner: Module | Definition, name: str) -> Function | None:
+        """The function of a module or class, its own or an inherited or imported one."""
+        found = self.find(owner, name) if isinstance(owner, Module) else self._member(owner, name)
+        if found is None:
+            return None
+        file = str(found.module.path)
+        if isinstance(found.node, ast.ClassDef):
+            return Function(f"class {found.node.name}", found.module.name, "not a function", file=file)
+        parameters = _parameters(found.node)
+        decorators = {ast.unparse(d).rpartition(".")[2] for d in found.node.decorator_list}
+        stored = {node.id for node in ast.walk(found.node) if isinstance(node, ast.Name)}
+        return Function(
+            shown=f"{found.module.name}.{found.node.name}({', '.join(parameters)})",
+            home=found.module.name,
+            parameters=tuple(parameters),
+            is_coroutine=isinstance(found.node, ast.AsyncFunctionDef),
+            is_abstract="abstractmethod" in decorators,
+            names=frozenset(stored.union(parameters)),
+            file=file,
+        )
 
 
-def parameters(function: Function) -> list[str]:
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """The names of a function's parameters, in order."""
-    given = function.args
-    extra = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
-    return [a.arg for a in [*given.posonlyargs, *given.args, *given.kwonlyargs, *extra]]
+    parts = function.args
+    rest = [argument for argument in (parts.vararg, parts.kwarg) if argument is not None]
+    return [a.arg for a in [*parts.posonlyargs, *parts.args, *parts.kwonlyargs, *rest]]
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

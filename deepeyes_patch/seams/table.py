@@ -1,70 +1,326 @@
-"""The functions of SGLang's that the repairs wrap, as data: what `compat` looks for in a running SGLang, and
-the command line in its source. Free of torch and SGLang.
+"""The table of seams: one row for each function of SGLang's that a repair wraps, overrides or relies on.
+
+Hooks, the check at start, wrapping, ``doctor``, ``doctor --deep``, the look for overwritten files, the matrix
+and the tables in the documents are made from it. To add a seam, add its row, its wrapper and its test.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
-from deepeyes_patch.seams.examine import Seam
-
-# --- the Qwen-VL processor (processor.py) -------------------------------------------------------------
-
-SEAMS = (
-    Seam("__init__", ("hf_config", "server_args", "_processor"), coroutine=False),
-    Seam("process_mm_data_async", ("image_data", "input_text", "request_obj"), coroutine=True),
-    Seam("load_mm_data", ("prompt", "image_data", "multimodal_tokens")),
-    Seam("fast_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
-    Seam("legacy_load_mm_data", ("prompt", "image_data", "multimodal_tokens"), optional=True),
-    Seam("process_and_combine_mm_data", ("base_output", "mm_tokens"), coroutine=False),
-    Seam("process_mm_data", ("input_text", "videos"), coroutine=False),
-    Seam("_process_and_collect_mm_items", ("input_text", "images"), coroutine=False),
-    Seam("get_mm_items_offset", ("input_ids", "mm_token_id"), coroutine=False),
-    Seam("build_input_ids", ("prompt", "img_grid_thw"), coroutine=False, optional=True),
-    Seam("get_mm_data", ("prompt", "embeddings"), coroutine=False, optional=True),
+from deepeyes_patch.seams.rows import (
+    Function,
+    Handle,
+    Seam,
+    View,
+    always,
+    defining,
+    ending,
+    having,
+    named,
+    nowhere,
 )
-MODULE_SEAMS = (
-    Seam("preprocess_video", ("vr",), coroutine=True),
-    Seam("resize_image_async", ("image",), coroutine=True, optional=True),
-)
-ROPE_SEAMS = (Seam("get_rope_index", ("input_ids", "vision_start_token_id"), coroutine=False),)
 
-
-def processor_seams(makes_artifacts: bool) -> tuple[Seam, ...]:
-    """`SEAMS`, for a class that has ``compose_image_artifacts`` (0.5.20 and later) or not."""
-    if not makes_artifacts:
-        return SEAMS
-    # Its ids are made by build_input_ids alone.
-    return tuple(replace(s, optional=s.optional and s.name != "build_input_ids") for s in SEAMS)
-
-
-# --- around it (installer.py, intake.py, receiver.py) -------------------------------------------------
-
-FACTORY = (Seam("get_mm_processor", ("hf_config",)),)
-INTAKE = (Seam("_tokenize_one_request", ("obj",), coroutine=True),)
-RUST_SERVER = (Seam("launch", ("scheduler",), coroutine=False),)
-GRPC_SERVER = (Seam("serve_grpc", ("server_args",), coroutine=True),)
-WAITING = (
-    Seam("_try_recv_mm_data", ("self",), coroutine=False),
-    Seam("consume_parts", ("self", "parts"), coroutine=False, optional=True),
-)
-RECEIVER = (Seam("_recv_mm_data", ("mm_processor", "prompt"), coroutine=True),)
-
-# --- the rotary embeddings (mrope/binding.py) ---------------------------------------------------------
-
-GET_ROPE = (Seam("get_rope", ("head_size", "rotary_dim", "base", "rope_scaling"), coroutine=False),)
-ROPE = (Seam("forward", ("positions", "query", "key"), coroutine=False),)
-PLAIN_ROPE = (Seam("forward_native", ("positions", "query", "key"), coroutine=False),)
-
-# --- Qwen3.5's gated attention (mrope/gated_attention.py) ---------------------------------------------
+QWEN_VL = "sglang.srt.multimodal.processors.qwen_vl"
+FACTORY = "sglang.srt.managers.multimodal_processor"
+TOKENIZER_MANAGER = "sglang.srt.managers.tokenizer_manager"
+HTTP_WORKERS = "sglang.srt.managers.multi_tokenizer_mixin"
+RECEIVERS = ("sglang.srt.disaggregation.encode_receiver", "sglang.srt.disaggregation.encoder.receiver")
+GRPC_SERVER = "sglang.srt.entrypoints.grpc_server"
+RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
+ROTARY_EMBEDDING = "sglang.srt.layers.rotary_embedding"
+MODELS = ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen3_vl_moe", "sglang.srt.models.qwen3_5")
+QWEN3_5 = MODELS[-1]
 
 KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
-MODEL = "Qwen3_5ForCausalLM"
-LAYER = "Qwen3_5AttentionDecoderLayer"
 
-GATED_ATTENTION = (
-    Seam("get_rope", ("head_size", "rotary_dim", "rope_scaling"), coroutine=False),
-    Seam(KERNEL, ("q_gate", "k", "q_weight", "k_weight", "cos_sin_cache", "positions"), coroutine=False),
+
+# --- facts about a release ----------------------------------------------------------------------------
+
+
+def makes_artifacts(view: View, qwen_vl: Handle) -> bool:
+    """Whether raw images go through ``compose_image_artifacts``, so that build_input_ids alone makes ids."""
+    owners = [cls for _, cls in view.classes(qwen_vl) if view.function(cls, "process_mm_data_async")]
+    return any(view.function(cls, "compose_image_artifacts") for cls in owners)
+
+
+def ignores_interleaving(view: View, rotary_embedding: Handle) -> bool:
+    """Whether MRotaryEmbedding does not know ``mrope_interleaved``."""
+    cls = view.named(rotary_embedding, "MRotaryEmbedding")
+    init = None if cls is None else view.function(cls, "__init__")
+    return init is None or "mrope_interleaved" not in init.parameters
+
+
+def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
+    """Whether Qwen3.5's fused kernel is there and takes one position a token."""
+    kernel = view.function(qwen3_5, KERNEL)
+    return kernel is not None and not any("mrope" in name for name in kernel.parameters)
+
+
+def makes_no_metadata(function: Function) -> str | None:
+    """What is wrong with a ``preprocess_video`` that returns bare frames, without times (to 0.5.3.post3)."""
+    return None if "video_metadata" in function.names else "it makes no metadata of the frames that it takes"
+
+
+# --- the rows -----------------------------------------------------------------------------------------
+
+_in_processor = partial(Seam, "processor", QWEN_VL, having("process_mm_data_async"))
+_in_qwen_vl = partial(Seam, "processor", QWEN_VL, None)
+_in_rotary_embedding = partial(Seam, "mrope", ROTARY_EMBEDDING)
+_in_qwen3_5 = partial(Seam, "mrope", QWEN3_5, applies=kernel_reads_t_alone, optional_module=True)
+
+_PROCESSOR = (
+    _in_processor(
+        "__init__(hf_config, server_args, _processor)",
+        "startup.stops:construct_processor",
+        "0.5.3 -",
+        "stop SGLang where a repair could not be applied",
+        door="startup.stops:construct_processor",
+    ),
+    _in_processor(
+        "async process_mm_data_async(image_data, input_text, request_obj)",
+        "request.begin:process_request",
+        "0.5.3 -",
+        "open the request's scope, refuse what cannot be served; the last look at the result",
+        reported=True,
+    ),
+    _in_processor(
+        "get_mm_data(prompt, embeddings)",
+        "request.begin:process_embeddings",
+        "0.5.7 -",
+        "the same where an encoder has made the embeddings (encoder disaggregation)",
+        required=nowhere,
+    ),
+    _in_processor(
+        "async? load_mm_data(prompt, image_data, multimodal_tokens)",
+        "request.load:load_media",
+        "0.5.3 -",
+        "hand the loader one placeholder per image and video in place of the ids",
+    ),
+    _in_processor(
+        "async? fast_load_mm_data(prompt, image_data, multimodal_tokens)",
+        "request.load:load_media",
+        "0.5.8 -",
+        "the same",
+        required=nowhere,
+    ),
+    _in_processor(
+        "async? legacy_load_mm_data(prompt, image_data, multimodal_tokens)",
+        "request.load:load_media",
+        "0.5.8 -",
+        "the same; some images of 0.5.12.post1 call it directly",
+        required=nowhere,
+    ),
+    _in_qwen_vl(
+        "async preprocess_video(vr)",
+        "request.load:sample_video",
+        "0.5.3 -",
+        "keep the times of a video's frames with the frames; with `video`, let the HF processor choose them",
+    ),
+    _in_qwen_vl(
+        "async resize_image_async(image)",
+        "request.load:resize_image",
+        "0.5.3 - 0.5.5.post1",
+        "leave this step out where the HF processor has another factor than 28",
+        required=nowhere,
+    ),
+    _in_processor(
+        "process_and_combine_mm_data(base_output, mm_tokens)",
+        "request.combine:combine",
+        "0.5.3 -",
+        "enter the scope again, on a worker thread from 0.5.17 on; ids of preprocessed items",
+    ),
+    _in_processor(
+        "_process_and_collect_mm_items(input_text, images)",
+        "request.combine:collect_items",
+        "0.5.3 -",
+        "re-tokenized ids are born here: return the caller's",
+    ),
+    _in_processor(
+        "process_mm_data(input_text, videos, kwargs)",
+        "request.combine:call_hf_processor",
+        "0.5.3 -",
+        "hand the times of a video's frames to the HF processor",
+    ),
+    _in_processor(
+        "get_mm_items_offset(input_ids, mm_token_id)",
+        "request.combine:find_offsets",
+        "0.5.3 -",
+        "find the offsets of preprocessed items in the caller's ids",
+    ),
+    _in_processor(
+        "build_input_ids(prompt, img_grid_thw)",
+        "request.combine:build_ids",
+        "0.5.7 -",
+        "artifact path (0.5.20 -) and encoder disaggregation: give it one placeholder per image",
+        required=makes_artifacts,
+    ),
+    Seam(
+        *("processor", QWEN_VL, named("MRotaryEmbedding")),
+        "get_rope_index(input_ids, vision_start_token_id)",
+        "request.combine:compute_positions",
+        "0.5.3 -",
+        "keep it from reading past ids that end in vision_start",
+    ),
 )
-GATED_MODEL = (Seam("forward", ("self", "input_ids", "positions", "forward_batch"), coroutine=False),)
-GATED_LAYER = (Seam("forward_prepare_cuda_fused", ("self", "positions", "hidden_states"), coroutine=False),)
+
+_AROUND_THE_PROCESSOR = (
+    Seam(
+        *("processor", FACTORY, None),
+        "async? get_mm_processor(hf_config)",
+        "startup.stops:get_processor",
+        "0.5.3 -",
+        "stop a Qwen-VL model whose processor does not run through our wrappers",
+        imported_by_name=True,
+    ),
+    Seam(
+        *("processor", TOKENIZER_MANAGER, named("TokenizerManager")),
+        "async _tokenize_one_request(obj)",
+        "request.admit:admit",
+        "0.5.3 -",
+        "refuse placeholders without media, and ids that SGLang cut to the context length",
+    ),
+    Seam(
+        *("processor", HTTP_WORKERS, None),
+        "write_to_shared_memory(obj, name)",
+        "startup.stops:start_http_workers",
+        "0.5.3 -",
+        "stop HTTP workers that nothing of ours would reach",
+        optional_module=True,
+    ),
+    *(
+        Seam(
+            *("processor", module, defining(method)),
+            signature,
+            f"request.disaggregation:{wrapper}",
+            "0.5.17 - 0.5.18" if "consume_parts" in signature and releases[-1].isdigit() else releases,
+            "hand a refusal over as a refusal, where a request waits for an encoder",
+            required=always if method in signature else nowhere,
+            optional_module=True,
+        )
+        for module, releases in zip(RECEIVERS, ("0.5.7 - 0.5.18", "0.5.19 -"), strict=True)
+        for method, signature, wrapper in (
+            ("_try_recv_mm_data", "_try_recv_mm_data(self)", "receive"),
+            ("_try_recv_mm_data", "consume_parts(self, parts)", "receive"),
+            ("_recv_mm_data", "async _recv_mm_data(mm_processor, prompt)", "receive_in_tokenizer"),
+        )
+    ),
+    Seam(
+        *("processor", GRPC_SERVER, None),
+        "async serve_grpc(server_args)",
+        "startup.stops:serve_grpc",
+        "0.5.3 -",
+        "stop a Qwen-VL model on the gRPC server, which takes requests past the processor",
+        optional_module=True,
+    ),
+    *(
+        Seam(
+            *("processor", module, named("RustServer")),
+            "launch(scheduler)",
+            "startup.stops:launch_rust_server",
+            releases,
+            "stop a Qwen-VL model on the Rust server, which takes requests past the processor",
+            optional_module=True,
+        )
+        for module, releases in zip(RUST_SERVERS, ("0.5.17 - 0.5.18", "0.5.19 -"), strict=True)
+    ),
+)
+
+# `request.load:sample_video`, a row of the processor, does the work; this one says where it can.
+_VIDEO = (
+    Seam(
+        *("video", QWEN_VL, None),
+        "async preprocess_video(vr)",
+        None,
+        "0.5.4 -",
+        "let the HF processor choose the frames of a video",
+        reported=True,
+        demand=makes_no_metadata,
+    ),
+)
+
+_MROPE = (
+    _in_rotary_embedding(
+        None,
+        "get_rope(head_size, rotary_dim, base, rope_scaling)",
+        "mrope.binding:get_rope",
+        "0.5.3 -",
+        "read the config as transformers does; make the rope interleaved, or refuse it",
+        door="mrope.building:refuse_rope",
+        imported_by_name=True,
+    ),
+    _in_rotary_embedding(
+        named("MRotaryEmbedding"),
+        "forward(positions, query, key)",
+        None,
+        "0.5.3 - 0.5.3.post1",
+        "our subclass overrides it",
+        applies=ignores_interleaving,
+        reported=True,
+    ),
+    _in_rotary_embedding(
+        named("RotaryEmbedding"),
+        "forward_native(positions, query, key)",
+        None,
+        "0.5.3 - 0.5.3.post1",
+        "our subclass calls it",
+        applies=ignores_interleaving,
+    ),
+    *(
+        Seam(
+            *("mrope", module, ending("ForConditionalGeneration")),
+            "__init__()",
+            "mrope.building:build_model",
+            releases,
+            "note that a model is being built which transformers always interleaves",
+            door="mrope.building:build_model",
+            optional_module=True,
+        )
+        for module, releases in zip(MODELS, ("0.5.3 -", "0.5.3 -", "0.5.9 -"), strict=True)
+    ),
+    _in_qwen3_5(
+        None,
+        "get_rope(head_size, rotary_dim, rope_scaling)",
+        "mrope.gated_attention:get_rope",
+        "0.5.15 - 0.5.18",
+        "refuse sections in another layout when the model is built",
+        door="mrope.building:refuse_rope",
+    ),
+    _in_qwen3_5(
+        named("Qwen3_5ForCausalLM"),
+        "forward(self, input_ids, positions, forward_batch)",
+        "mrope.gated_attention:gather_once",
+        "0.5.15 - 0.5.18",
+        "gather the cos and sin rows of the batch, once a pass",
+        traceable=True,
+    ),
+    _in_qwen3_5(
+        named("Qwen3_5AttentionDecoderLayer"),
+        "forward_prepare_cuda_fused(self, positions, hidden_states)",
+        "mrope.gated_attention:gather_in_layer",
+        "0.5.15 - 0.5.18",
+        "gather them for a model with a forward of its own (Intern-S2)",
+        traceable=True,
+        reported=True,
+    ),
+    _in_qwen3_5(
+        None,
+        f"{KERNEL}(q_gate, k, q_weight, k_weight, cos_sin_cache, positions)",
+        "mrope.gated_attention:hand_over_rows",
+        "0.5.15 - 0.5.18",
+        "hand the rows to the kernel as its cache",
+        traceable=True,
+    ),
+)
+
+SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *_AROUND_THE_PROCESSOR, *_VIDEO, *_MROPE)
+
+
+def modules(repair: str) -> tuple[str, ...]:
+    """The modules of a repair's rows, each once, in order."""
+    return tuple(dict.fromkeys(seam.module for seam in SEAMS if seam.repair == repair))
+
+
+def rows(repair: str, module: str) -> tuple[Seam, ...]:
+    """The rows of a repair in one module."""
+    return tuple(seam for seam in SEAMS if seam.repair == repair and seam.module == module)

@@ -1,24 +1,130 @@
 """Put wrappers on classes and modules, know them again, and take them off.
 
-The only place that changes a class or module of SGLang's.
+The only place that changes a class or module of SGLang's, and the only place that calls a function of
+SGLang's from one of our wrappers. A wrapper is a function of one argument, the `Call`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import MethodType
 from typing import Any
 
 import wrapt
 
-# (wrapped, instance, args, kwargs) -> result, as wrapt calls it
-Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+from deepeyes_patch.errors import DeepEyesPatchError, InternalError, RefusedRequest
+from deepeyes_patch.observe import counters
+
+
+class Call:
+    """One call of a function of SGLang's that carries our wrapper.
+
+    ``instance``: the object whose method it is; ``None`` for a function.
+    """
+
+    __slots__ = ("_args", "_bound", "_kwargs", "_raised", "_wrapped", "instance")
+
+    def __init__(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> None:
+        self.instance = instance
+        self._wrapped = wrapped
+        self._args = args
+        self._kwargs = kwargs
+        self._bound: inspect.BoundArguments | None = None
+        self._raised: BaseException | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that were given, by name. What is changed here is what `proceed` hands on."""
+        if self._bound is None:
+            self._bound = _bind(self._wrapped, self._args, self._kwargs)
+        return self._bound.arguments
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of all arguments, whatever they are called."""
+        return (*self._args, *self._kwargs.values())
+
+    def get(self, name: str) -> Any:
+        """An argument that a release declares by name or collects in ``**kwargs``; ``None`` if not given."""
+        arguments = self.arguments
+        return arguments[name] if name in arguments else arguments.get("kwargs", {}).get(name)
+
+    def proceed(self) -> Any:
+        """Call SGLang's own function; for an async one, return what has to be awaited."""
+        bound = self._bound
+        try:
+            if bound is None:
+                result = self._wrapped(*self._args, **self._kwargs)
+            else:
+                result = self._wrapped(*bound.args, **bound.kwargs)
+        except Exception as error:
+            self._raised = error
+            raise
+        return self._awaited(result) if inspect.iscoroutine(result) else result
+
+    async def _awaited(self, result: Awaitable[Any]) -> Any:
+        try:
+            return await result
+        except Exception as error:
+            self._raised = error
+            raise
+
+    def failure(self, error: Exception) -> Exception:
+        """What leaves our wrapper for an exception that came out of it.
+
+        A refusal, an error that we raise on purpose and an exception of SGLang's stay what they are. Anything
+        else is a fault in our own code. It must not look like a fault of the client's, which it would if it
+        were a ValueError.
+        """
+        if isinstance(error, RefusedRequest):
+            counters.count_refusal(error)
+            return error
+        if isinstance(error, DeepEyesPatchError) or error is self._raised:
+            return error
+        name = getattr(self._wrapped, "__qualname__", repr(self._wrapped))
+        return InternalError(
+            f"deepeyes-patch failed in its wrapper of {name}: {type(error).__name__}: {error}. This is a "
+            f"fault of deepeyes-patch, not of the request; please report it with its traceback"
+        )
+
+
+# A wrapper of ours: (call) -> result. It may be async where the function that it wraps is.
+Wrapper = Callable[[Call], Any]
 
 
 class SeamWrapper(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # 1.16 has no type parameters
     """A wrapt wrapper that can be told from other packages' wrappers."""
+
+
+def _guarded(wrapper: Wrapper) -> Callable[..., Any]:
+    """``wrapper`` as wrapt calls it, with every exception that leaves it judged by `Call.failure`."""
+
+    def guarded(
+        wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        call = Call(wrapped, instance, args, kwargs)
+        try:
+            result = wrapper(call)
+        except Exception as error:
+            failure = call.failure(error)
+            if failure is error:
+                raise
+            raise failure from error
+        return _guarded_later(call, result) if inspect.iscoroutine(result) else result
+
+    return guarded
+
+
+async def _guarded_later(call: Call, result: Awaitable[Any]) -> Any:
+    try:
+        return await result
+    except Exception as error:
+        failure = call.failure(error)
+        if failure is error:
+            raise
+        raise failure from error
 
 
 class _Placement:
@@ -47,20 +153,20 @@ _placements: list[_Placement] = []
 
 
 def wrap(owner: Any, name: str, wrapper: Wrapper) -> None:
-    """Wrap ``name`` of a class or module once; an inherited function is wrapped on ``owner`` alone.
+    """Wrap ``name`` of a class or module, once.
 
-    Wrapping on the class itself and not on a base leaves every other model's processor as it is.
+    An inherited function is wrapped on ``owner`` alone: on a base it would change other models' processors.
     """
-    _place(owner, name, lambda current: SeamWrapper(current, wrapper))
+    _place(owner, name, lambda current: SeamWrapper(current, _guarded(wrapper)))
 
 
 def wrap_traceably(
     owner: Any, name: str, decorate: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> None:
-    """`wrap` with a plain function, for what ``torch.compile`` has to trace.
+    """`wrap` with a plain function, for a function that ``torch.compile`` traces.
 
-    It cannot look into wrapt's objects where SGLang compiles a forward (as a method bound by hand), and
-    SGLang reads ``forward.__code__``. ``decorate`` makes the wrapper from the original, with
+    ``torch.compile`` cannot look into wrapt's objects where SGLang compiles a forward (as a method bound by
+    hand), and SGLang reads ``forward.__code__``. ``decorate`` makes the wrapper from the original, with
     `functools.wraps`.
     """
     _place(owner, name, decorate)
@@ -76,7 +182,7 @@ def _place(owner: Any, name: str, decorate: Callable[[Callable[..., Any]], Calla
 
 
 def displaced() -> list[tuple[str, Any]]:
-    """(qualified name, what stands there now) for each wrapper of ours that calls no longer reach."""
+    """(qualified name, what stands there now) for each wrapper of ours that calls reach no longer."""
     return [
         (str(placement), inspect.getattr_static(placement.owner, placement.name, None))
         for placement in _placements
@@ -90,7 +196,7 @@ def restore_all() -> None:
     Raises
     ------
     RuntimeError
-        Another package has wrapped or replaced a function after us. Nothing is changed then: putting
+        Another package has wrapped or replaced a function after us. Nothing is changed then, because putting
         the original back would take that package's work away too.
     """
     foreign = [
@@ -111,7 +217,7 @@ def restore_all() -> None:
             setattr(placement.owner, placement.name, placement.original)
 
 
-def bind(
+def _bind(
     wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> inspect.BoundArguments:
     """Bind a call to the signature of the wrapped function, so that arguments have names."""

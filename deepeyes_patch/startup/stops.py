@@ -1,63 +1,172 @@
-"""HTTP workers (``--tokenizer-worker-num``, ``--enable-http2``): new interpreters that tokenize.
+"""The wrappers that let no Qwen-VL server start unrepaired. Free of torch.
 
-SGLang loads no plugins in them, so only the start-up files reach them. Where Python does not read those
-(``pip install --target``), the other processes would be repaired and the workers would not: ids explode or
-drift under a log that says *patched*. Such a server must not start.
+SGLang must not come up with a log that says *patched* while its requests go another way: a processor of
+another class, HTTP workers that nothing of ours reaches, or a server that takes requests past the processor.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from deepeyes_patch.errors import DeepEyesPatchError
-from deepeyes_patch.seams import examine as compat
-from deepeyes_patch.seams import wrapping
-from deepeyes_patch.seams.examine import Seam
+from deepeyes_patch.observe import counters, outcomes
+from deepeyes_patch.seams import table, wrapping
+from deepeyes_patch.seams.examine import incompatible
+from deepeyes_patch.seams.families import keep_model, model_of, read_model, runs_through_ours, served_type
+from deepeyes_patch.seams.live import origin
+from deepeyes_patch.seams.wrapping import Call
+from deepeyes_patch.settings import SWITCH
 
-# What every way of starting such workers comes to: the data they read when they start. Looked up in the
-# module when it is called, so it does not matter who imported its callers first.
-SEAMS = (Seam("write_to_shared_memory", ("obj", "name"), coroutine=False),)
+# Keys of --mm-process-config's "video" part that size frames.
+_SIZING = ("min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width")
 
 _ASK_SECONDS = 60
 _ASK = "import sys; sys.exit('deepeyes_patch.bootstrap' not in sys.modules)"
 
 
-def apply(module: ModuleType, repair: str, switch: str, concerns: Callable[[Any], str | None]) -> None:
-    """Wrap ``multi_tokenizer_mixin.write_to_shared_memory``.
+def construct_processor(call: Call) -> None:
+    """``__init__`` of the processor: raise what went wrong while SGLang was patched."""
+    outcomes.raise_failure("processor")
+    outcomes.raise_failure("video")
+    _require_modules()
+    call.proceed()
+    processor = call.instance
+    _refuse_displaced()
+    if runs_through_ours(processor):
+        _keep_model(processor)
+        _refuse_sizing(processor)
+    if getattr(getattr(processor, "server_args", None), "enable_metrics", False):
+        counters.export()
+    outcomes.announce()
 
-    ``concerns`` gives, for a model's configuration, the model type if its requests must be repaired.
 
-    Raises
-    ------
-    IncompatibleSGLangError
-        The function is not there or has another shape.
+def _require_modules() -> None:
+    """Stop where SGLang has no such module any more: the hook on it has never run."""
+    for seam in table.SEAMS:
+        if seam.repair != "processor" or seam.optional_module or seam.module in sys.modules:
+            continue
+        if importlib.util.find_spec(seam.module) is None:
+            raise incompatible("processor", [f"{seam.module} is missing, and {seam} with it"])
+
+
+def _refuse_displaced() -> None:
+    displaced = wrapping.displaced()
+    if displaced:
+        raise incompatible(
+            "processor",
+            [
+                f"deepeyes-patch wrapped {name}, and another package has put "
+                f"{origin(function)} in its place. One of the two must go: switch that "
+                f"package's patch off (Relax's own: unset RELAX_DEEPEYES_QWEN_VL_PATCH and set "
+                f"{SWITCH}=processor), or set {SWITCH}=off"
+                for name, function in displaced
+            ],
+        )
+
+
+def _keep_model(processor: Any) -> None:
+    """Read what serving requests needs; a model outside the Qwen-VL line may lack it, and is not served."""
+    try:
+        model = read_model(processor)
+    except (AttributeError, TypeError) as error:
+        if served_type(getattr(processor, "hf_config", None)) is not None:
+            problem = f"{type(processor).__name__} was constructed, but {error}"
+            raise incompatible("processor", [problem]) from error
+        model = None
+    keep_model(processor, model)
+
+
+def _refuse_sizing(processor: Any) -> None:
+    sizing = sorted(set(_SIZING).intersection(getattr(processor, "video_config", None) or {}))
+    if sizing and outcomes.is_patched("video"):
+        raise incompatible(
+            "video",
+            [
+                f"--mm-process-config sets {', '.join(sizing)} for videos, and with 'video' the HF processor "
+                f"alone sizes frames. Set the bounds in the model's video preprocessor config instead"
+            ],
+        )
+
+
+def get_processor(call: Call) -> Any:
+    """``get_mm_processor``: refuse a processor for a Qwen-VL model that does not run through our wrappers."""
+    processor = call.proceed()
+    model_type = served_type(call.arguments["hf_config"])
+    if model_type is None:
+        return processor
+    outcomes.raise_failure("processor")
+    if model_of(processor) is None:
+        raise incompatible(
+            "processor",
+            [
+                f"model type {model_type} is served by {origin(type(processor))}, which does "
+                f"not run through the Qwen-VL processor that deepeyes-patch has wrapped. Either switch "
+                f"off what put that class there, or set {SWITCH}=off"
+            ],
+        )
+    return processor
+
+
+def launch_rust_server(call: Call) -> Any:
+    """``RustServer.launch`` (0.5.17 and later, if asked for): refuse a Qwen-VL model.
+
+    The Rust server replaces the tokenizer manager. Compiled code tokenizes and processes images there: no
+    request would meet a wrapper of ours, and expanded ids end in HTTP 500.
     """
+    model_type = served_type(call.arguments["scheduler"].model_config.hf_config)
+    if model_type is not None:
+        raise incompatible(
+            "processor",
+            [
+                f"model type {model_type} would be served by SGLang's Rust server (SGLANG_RUST_SERVER), "
+                f"whose compiled code takes requests past everything that deepeyes-patch has wrapped. Either "
+                f"unset SGLANG_RUST_SERVER, or set {SWITCH}=off"
+            ],
+        )
+    return call.proceed()
 
-    def write(
-        wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        handed_over = wrapping.bind(wrapped, args, kwargs).arguments["obj"]
-        model_type = concerns(_hf_config(handed_over))
-        if model_type is not None and not started_children_are_reached():
-            raise DeepEyesPatchError(_UNREACHED.format(model_type=model_type, switch=switch))
-        return wrapped(*args, **kwargs)
 
-    compat.require(module, SEAMS, repair, switch)
-    wrapping.wrap(module, "write_to_shared_memory", write)
+def serve_grpc(call: Call) -> Any:
+    """``serve_grpc`` (``--grpc-mode``, ``--smg-grpc-mode``): refuse a Qwen-VL model.
+
+    Requests arrive tokenized and with preprocessed images. No request would meet a wrapper of ours, although
+    the scheduler has a processor and says *patched*; images get text positions without an error.
+    """
+    model_type = served_type(_hf_config(call.arguments["server_args"]))
+    if model_type is not None:
+        raise incompatible(
+            "processor",
+            [
+                f"model type {model_type} would be served over gRPC (--grpc-mode, --smg-grpc-mode), whose "
+                f"requests come preprocessed, past everything that deepeyes-patch has wrapped, and without "
+                f"M-RoPE positions. Either serve it over HTTP, or set {SWITCH}=off"
+            ],
+        )
+    return call.proceed()
 
 
-_UNREACHED = (
-    "the HTTP workers of this server (--tokenizer-worker-num, --enable-http2) are Python processes of their "
-    "own, which would tokenize the requests of this {model_type} model unrepaired: a Python that is started "
-    "from here does not read deepeyes_patch.pth, and SGLang loads no plugins there. Either install "
-    "deepeyes-patch into site-packages (pip install without --target), or use one tokenizer worker over "
-    "HTTP/1.1, or set {switch}=off."
-)
+def start_http_workers(call: Call) -> Any:
+    """``write_to_shared_memory``: all launch paths of HTTP workers pass start-up data through this function.
+
+    HTTP workers (``--tokenizer-worker-num``, ``--enable-http2``) are new interpreters that tokenize. SGLang
+    loads no plugins in them, so only the start-up files reach them. Where Python does not read those (``pip
+    install --target``), the workers would run unrepaired under a log that says *patched*: refuse a Qwen-VL
+    model.
+    """
+    model_type = served_type(_hf_config_of_workers(call.arguments["obj"]))
+    if model_type is not None and not started_children_are_reached():
+        raise DeepEyesPatchError(
+            f"the HTTP workers of this server (--tokenizer-worker-num, --enable-http2) are Python processes "
+            f"of their own, which would tokenize the requests of this {model_type} model unrepaired: a Python "
+            f"that is started from here does not read deepeyes_patch.pth, and SGLang loads no plugins there. "
+            f"Either install deepeyes-patch into site-packages (pip install without --target), or use one "
+            f"tokenizer worker over HTTP/1.1, or set {SWITCH}=off."
+        )
+    return call.proceed()
 
 
 def started_children_are_reached() -> bool:
@@ -69,15 +178,15 @@ def started_children_are_reached() -> bool:
     return child.returncode == 0
 
 
-def _hf_config(handed_over: Any) -> Any:
-    """The configuration of the model that the workers will serve; None where it is not told."""
-    for part in handed_over if isinstance(handed_over, tuple) else ():
+def _hf_config_of_workers(start_up_data: Any) -> Any:
+    """The configuration of the model that the workers will serve; ``None`` where the data do not tell."""
+    for part in start_up_data if isinstance(start_up_data, tuple) else ():
         if getattr(part, "model_path", None):
-            return hf_config(part)
+            return _hf_config(part)
     return None
 
 
-def hf_config(server_args: Any) -> Any:
+def _hf_config(server_args: Any) -> Any:
     """The configuration of the model that a server is asked to serve, as SGLang reads it."""
     reader = importlib.import_module("sglang.srt.utils.hf_transformers_utils")
     return reader.get_config(

@@ -93,10 +93,10 @@ def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
     if not isinstance(rotated, str):
         error = float((rotated - torch.load(folder / "rotated.pt")).abs().max())
     import deepeyes_patch
-    from deepeyes_patch.seams import examine as compat
+    from deepeyes_patch.observe import release
 
     return {
-        "sglang": compat.sglang_version(),
+        "sglang": release.version(),
         "repairs": deepeyes_patch.status(),
         "answers": answers,
         "rope": {"error": error, "failure": rotated if isinstance(rotated, str) else None},

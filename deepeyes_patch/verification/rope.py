@@ -59,10 +59,10 @@ def by_sglang(about: dict[str, Any], always_interleaved: bool) -> Any:
         "rope_scaling": about["scaling"],
         "dtype": torch.float32,
     }
-    if "deepeyes_patch.mrope.binding" in sys.modules and always_interleaved:
-        from deepeyes_patch.mrope import binding
+    if "deepeyes_patch.mrope.building" in sys.modules and always_interleaved:
+        from deepeyes_patch.mrope import building
 
-        with binding.building():
+        with building.building():
             made = module.get_rope(about["head"], **arguments)
     else:
         made = module.get_rope(about["head"], **arguments)

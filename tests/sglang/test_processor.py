@@ -266,7 +266,7 @@ def test_concurrent_requests_do_not_mix(folder: Path, processor: Any, patched: N
     served = [result for result in results if not isinstance(result, Exception)]
     refused = [result for result in results if isinstance(result, Exception)]
     assert len(served) == 24
-    assert [type(error) for error in refused] == [ValueError] * 4
+    assert [type(error) for error in refused] == [deepeyes_patch.RefusedRequest] * 4
     for request, result in zip(requests, served, strict=True):
         assert_exact(folder, result, request)
     assert [r.ids for r in requests] == before

@@ -1,0 +1,49 @@
+"""When the frames of a video are, from the metadata that SGLang hands to ``transformers``.
+
+Metadata are a dict: ``fps`` and ``total_num_frames`` of the clip, ``frames_indices`` of the frames taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deepeyes_patch.errors import RefusedRequest
+
+
+def seconds_per_grid(metadata: Mapping[str, Any], temporal_patch_size: int) -> float:
+    """The time between two groups of frames, in seconds."""
+    sampled_fps = len(metadata["frames_indices"]) / metadata["total_num_frames"] * metadata["fps"]
+    return float(temporal_patch_size / sampled_fps)
+
+
+def group_times(metadata: Mapping[str, Any], temporal_patch_size: int) -> list[float]:
+    """The time of each group of ``temporal_patch_size`` frames, in seconds: the middle of its first and last.
+
+    The last frame is repeated where the last group wants more.
+    """
+    indices = list(metadata["frames_indices"])
+    indices += indices[-1:] * (-len(indices) % temporal_patch_size)
+    starts = range(0, len(indices), temporal_patch_size)
+    return [(indices[i] + indices[i + temporal_patch_size - 1]) / 2 / metadata["fps"] for i in starts]
+
+
+def checked(metadata: Mapping[str, Any], frames: int) -> dict[str, Any]:
+    """A copy of the metadata, with ``frames_indices`` as plain ints.
+
+    Raises
+    ------
+    RefusedRequest
+        They are not metadata of this many frames.
+    """
+    try:
+        copy = {**metadata, "frames_indices": [int(index) for index in metadata["frames_indices"]]}
+        rate = seconds_per_grid(copy, 1)
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise RefusedRequest("video", f"the times of a video's frames are unknown: {error!r}") from error
+    known = len(copy["frames_indices"])
+    if known != frames or not rate > 0:
+        raise RefusedRequest(
+            "video", f"{frames} frames of a video were taken, and the times of {known} are known"
+        )
+    return copy

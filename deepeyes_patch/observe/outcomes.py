@@ -1,0 +1,135 @@
+"""What became of each repair in this process, for `status`, the record, and the line in SGLang's log.
+
+A failure of a repair is kept here. Post-import hooks never raise: SGLang turns an exception during the import
+of one of its processor modules into a warning and goes on. The failure is raised later, where SGLang must
+stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+
+from deepeyes_patch import __version__, bootstrap, settings
+from deepeyes_patch.errors import SettingsError
+from deepeyes_patch.observe import counters, record, release
+from deepeyes_patch.settings import REPAIRS
+
+logger = logging.getLogger("deepeyes_patch")
+_HTTP_SERVER = "sglang.srt.entrypoints.http_server"
+
+NATIVE = "native"  # this SGLang is right by itself
+
+_wanted: frozenset[str] = frozenset()
+_words: dict[str, str] = {}
+_failures: dict[str, Exception] = {}
+_announced = ""
+
+
+def wanted() -> frozenset[str]:
+    """The repairs that are installed in this process."""
+    return _wanted
+
+
+def want(repairs: frozenset[str]) -> None:
+    """Add to the repairs that are installed."""
+    global _wanted
+    _wanted |= repairs
+
+
+def succeeded(repair: str, words: str | None) -> None:
+    """Keep what was patched, in a few words; ``None`` adds nothing to what is known."""
+    if words is not None:
+        _words[repair] = words
+    publish()
+
+
+def failed(repair: str, error: Exception) -> None:
+    """Keep the first failure of a repair."""
+    _failures.setdefault(repair, error)
+    publish()
+
+
+def forget() -> None:
+    """Nothing is installed any more."""
+    global _wanted, _announced
+    _wanted = frozenset()
+    _words.clear()
+    _failures.clear()
+    _announced = ""
+    record.withdraw()
+
+
+def is_patched(repair: str) -> bool:
+    """Whether a repair is installed, has found what it needs, and changes something."""
+    return repair in _words and repair not in _failures and _words[repair] != NATIVE
+
+
+def is_known(repair: str) -> bool:
+    """Whether a hook of this repair has run without a failure."""
+    return repair in _words
+
+
+def raise_failure(repair: str) -> None:
+    """Raise why a repair could not be applied, if it could not.
+
+    Raises
+    ------
+    DeepEyesPatchError
+        Or whatever else stopped the hook.
+    """
+    if repair in _failures:
+        raise _failures[repair].with_traceback(None)  # it would grow with every time
+
+
+def status() -> dict[str, str]:
+    """What has become of each repair in this process: ``{repair: a few words for people}``."""
+    installed = _wanted
+    if bootstrap.is_waiting():
+        installed |= settings.read(os.environ).repairs
+    return {repair: _state(repair, installed) for repair in REPAIRS}
+
+
+def publish() -> None:
+    """Write `status` into the record of this process."""
+    # A script may have set the switch to nonsense meanwhile. This runs in hooks, which never raise.
+    with contextlib.suppress(SettingsError):
+        record.publish(__version__, status(), counters.NAMES)
+
+
+def announce() -> None:
+    """Write one line into SGLang's log: what was done to this process. Again only if that has changed.
+
+    To be called where SGLang has its logging set up, which is after its modules are imported.
+    """
+    global _announced
+    states = "; ".join(f"{repair}: {state}" for repair, state in status().items())
+    if states == _announced:
+        return
+    _announced = states
+    _logger_that_is_shown().info(
+        "deepeyes-patch %s, SGLang %s, pid %d: %s",
+        __version__,
+        release.version(),
+        os.getpid(),
+        states,
+    )
+
+
+def _state(repair: str, installed: frozenset[str]) -> str:
+    if repair not in installed:
+        return "off"
+    if repair in _failures:
+        failure = _failures[repair]
+        first, *_ = str(failure).splitlines() or [type(failure).__name__]
+        return f"failed ({first})"
+    return _words.get(repair, "waiting")
+
+
+def _logger_that_is_shown() -> logging.Logger:
+    """Ours; in an HTTP worker (``--tokenizer-worker-num``) the logger of SGLang's HTTP server.
+
+    In those workers SGLang sets up no other logger, and a worker that says nothing looks unrepaired.
+    """
+    return logger if logger.isEnabledFor(logging.INFO) else logging.getLogger(_HTTP_SERVER)

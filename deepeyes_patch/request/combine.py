@@ -1,0 +1,146 @@
+"""The HF processor runs, and its re-tokenized ids give way to the caller's.
+
+SGLang's own code then computes offsets, item splits, padded ids and M-RoPE positions from the caller's ids,
+because it finds them where it used to find re-tokenized ones.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.observe import outcomes
+from deepeyes_patch.request import frames, grids, media
+from deepeyes_patch.request.load import unserved
+from deepeyes_patch.request.scope import Scope, entered, noted, pretokenized
+from deepeyes_patch.request.unserved import UnservedRequest
+from deepeyes_patch.seams.wrapping import Call
+
+
+def combine(call: Call) -> Any:
+    """``process_and_combine_mm_data``: SGLang makes items and ids, on a worker thread from 0.5.17 on."""
+    base_output = call.arguments["base_output"]
+    state = noted(base_output) or pretokenized()
+    if state is None:
+        return call.proceed()
+    if isinstance(state, UnservedRequest):
+        items, input_ids, hf_output = call.proceed()
+        offsets = [tuple(pair) for item in items if item.is_image() for pair in item.offsets]
+        state.check_result(input_ids.flatten().tolist(), offsets)
+        return items, input_ids, hf_output
+    with entered(state):
+        if not state.request.expanded_only:
+            return call.proceed()
+        return _combine_preprocessed(call, state)
+
+
+def _combine_preprocessed(call: Call, scope: Scope) -> Any:
+    image_grids = media.item_grids(call.arguments["base_output"].images)
+    resolution = scope.resolve(image_grids)
+    items, input_ids, hf_output = call.proceed()
+    if hf_output is None:
+        # To 0.5.12.post1 the grids of preprocessed items reach get_rope_index only through here;
+        # without them the images get text positions.
+        hf_output = SimpleNamespace(image_grid_thw=torch.tensor(image_grids))
+    return items, input_ids.new_tensor(resolution.ids), hf_output
+
+
+def collect_items(call: Call) -> Any:
+    """``_process_and_collect_mm_items``: the HF processor makes ids; the caller's are returned instead."""
+    scope = pretokenized()
+    items, input_ids, hf_output = call.proceed()
+    if scope is None:
+        return items, input_ids, hf_output
+    image_grids = grids.rows(hf_output.get("image_grid_thw"))
+    if not scope.request.video_count:
+        return items, input_ids.new_tensor(scope.resolve(image_grids).ids), hf_output
+    video_grids = grids.rows(hf_output["video_grid_thw"], "video_grid_thw")
+    scope.read_video_blocks(input_ids.tolist(), video_grids)
+    # On a worker thread the clone's own tokenizer, which no other thread uses.
+    tokenizer = getattr(call.get("processor"), "tokenizer", None)
+    resolution = scope.resolve(image_grids, video_grids, tokenizer)
+    if isinstance(hf_output.get("second_per_grid_ts"), torch.Tensor):
+        # 0.5.4 - 0.5.6.post2 evaluate `if second_per_grid_ts:`, which raises for a tensor with several
+        # elements.
+        hf_output["second_per_grid_ts"] = hf_output["second_per_grid_ts"].tolist()
+    return items, input_ids.new_tensor(resolution.ids), hf_output
+
+
+def call_hf_processor(call: Call) -> Any:
+    """``process_mm_data``: SGLang calls the HF processor. Stock hands on no times of Qwen2.5-VL's videos."""
+    scope = pretokenized()
+    if scope is None and not outcomes.is_patched("video"):
+        return call.proceed()
+    clips = call.arguments.get("videos") or []
+    times = [metadata for clip in clips if (metadata := frames.noted(clip)) is not None]
+    known = 0 < len(times) == len(clips)
+    if scope is not None:
+        scope.video_times = times if known else []
+    if known:
+        _hand_times_on(call, clips)
+    return call.proceed()
+
+
+def _hand_times_on(call: Call, clips: list[Any]) -> None:
+    # Other copies than those in `Scope.video_times`: some releases of the HF processor write into theirs.
+    own: dict[str, Any] = {
+        "video_metadata": [frames.noted(clip) for clip in clips],
+        "do_sample_frames": False,
+    }
+    options = call.arguments.get("kwargs", {})
+    config = options.get("processor_video_config")
+    if getattr(call.instance, "video_config", None) if config is None else config:
+        # SGLang hands its configuration on as ``videos_kwargs``, beside which ``transformers`` reads no such
+        # argument of the call itself.
+        own = {"videos_kwargs": {**options.get("videos_kwargs", {}), **own}}
+    rest = {
+        name: value for name, value in options.items() if name not in ("video_metadata", "do_sample_frames")
+    }
+    call.arguments["kwargs"] = {**rest, **own}
+
+
+def find_offsets(call: Call) -> Any:
+    """``get_mm_items_offset``: preprocessed items meet no other wrapper before their offsets are made."""
+    scope = pretokenized()
+    if scope is not None and scope.resolution is not None and scope.request.expanded_only:
+        call.arguments["input_ids"] = torch.tensor(scope.resolution.ids)
+    return call.proceed()
+
+
+def build_ids(call: Call) -> Any:
+    """``build_input_ids`` (artifact path, encoder disaggregation): SGLang expands placeholders."""
+    scope, arguments = pretokenized(), call.arguments
+    if scope is not None:
+        scope.resolve(grids.rows(arguments["img_grid_thw"]))
+        arguments["prompt"] = scope.request.collapsed()
+    elif not isinstance(arguments["prompt"], str):
+        image_count = len(grids.rows(arguments.get("img_grid_thw")))
+        unserved(call.instance, arguments["prompt"]).check_placeholders(image_count)
+    return call.proceed()
+
+
+def compute_positions(call: Call) -> Any:
+    """``get_rope_index``: it reads the token after each ``vision_start``, also where that is the last one.
+
+    If it raises although ids and media match, this SGLang does not support the model.
+    """
+    scope = pretokenized()
+    if scope is None:
+        return call.proceed()
+    ids, start = call.arguments["input_ids"], call.arguments["vision_start_token_id"]
+    ends_open = int(ids[0, -1]) == start
+    if ends_open:
+        # One more text token moves neither the positions before it nor the delta.
+        call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
+    try:
+        positions, delta = call.proceed()
+    except (IndexError, ValueError) as error:
+        raise RefusedRequest(
+            "unsupported",
+            f"the get_rope_index of this SGLang has no M-RoPE positions for these images or videos of model "
+            f"type {scope.model.model_type}, and raised {type(error).__name__}: {error}",
+        ) from error
+    return positions[..., :-1] if ends_open else positions, delta

@@ -1,0 +1,91 @@
+"""Images and videos are loaded, and a video's frames chosen."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from deepeyes_patch.observe import outcomes
+from deepeyes_patch.request import frames, media
+from deepeyes_patch.request.scope import Scope, current, note, pretokenized
+from deepeyes_patch.request.unserved import UnservedRequest
+from deepeyes_patch.seams.families import model_of
+from deepeyes_patch.seams.wrapping import Call
+
+# The factor of the sides of an image (patch_size * spatial_merge_size) that ``resize_image_async`` knows.
+_RESIZE_FACTOR = 28
+
+
+def load_media(call: Call) -> Any:
+    """``load_mm_data`` and its two variants: SGLang loads the images and videos of a prompt.
+
+    Stock decodes the ids, searches the text for placeholders and tokenizes it again. Here it gets as many
+    placeholders as there are images and videos, and nothing else: the text would be thrown away.
+    """
+    scope, arguments = pretokenized(), call.arguments
+    images = arguments.get("image_data") or []
+    state: Scope | UnservedRequest
+    if scope is not None:
+        arguments["prompt"] = _placeholders(scope, len(images))
+        state = scope
+    elif arguments["prompt"] is None or isinstance(arguments["prompt"], str):
+        return call.proceed()
+    else:
+        state = unserved(call.instance, arguments["prompt"])
+        if not any(map(media.is_preprocessed, images)):
+            state.check_placeholders(len(images))
+    loading = call.proceed()
+    return _noted_later(loading, state) if inspect.isawaitable(loading) else note(loading, state)
+
+
+def _placeholders(scope: Scope, image_count: int) -> str:
+    processor, request = scope.processor, scope.request
+    prompt: str = processor.mm_tokens.image_token * image_count
+    if request.video_count:
+        ids = [request.tokens.vision_start, request.tokens.video, request.tokens.vision_end]
+        prompt += processor._processor.tokenizer.decode(ids) * request.video_count
+    return prompt
+
+
+async def _noted_later(loading: Awaitable[Any], state: Scope | UnservedRequest) -> Any:
+    return note(await loading, state)
+
+
+def unserved(processor: Any, ids: Sequence[int]) -> UnservedRequest:
+    """A request of ids without a scope: its class overrides the outermost method, or is not served."""
+    return UnservedRequest(ids, processor.mm_tokens.image_token_id, type(processor).__name__)
+
+
+async def sample_video(call: Call) -> Any:
+    """``preprocess_video``: SGLang takes frames out of an open clip."""
+    scope, decoder = current(), call.arguments["vr"]
+    as_hf = scope is not None and _hf_chooses_frames(scope.processor)
+    if scope is None or not (as_hf or scope.is_pretokenized) or not frames.is_decoder(decoder):
+        # Without a scope, another model's processor runs, which takes this function from `qwen_vl`.
+        return await call.proceed()
+    if as_hf:
+        config = call.get("video_config") or {}
+        sampled: Any = frames.sample(decoder, scope.processor._processor.video_processor, config)
+    else:
+        sampled = await call.proceed()
+    frames.note(*sampled)
+    return sampled
+
+
+def _hf_chooses_frames(processor: Any) -> bool:
+    """Whether ``video`` is on for a model. It leaves out omni models, which pair frames with sound."""
+    return outcomes.is_patched("video") and getattr(processor, "audio_token_id", None) is None
+
+
+async def resize_image(call: Call) -> Any:
+    """``resize_image_async`` (to 0.5.5.post1): SGLang rounds the sides of an image to multiples of 28.
+
+    Left out where the HF processor has another factor: resized twice, an image gets another grid than
+    ``transformers`` gives it, and blurs.
+    """
+    scope = current()
+    model = None if scope is None else model_of(scope.processor)
+    if model is None or model.side_factor in (None, _RESIZE_FACTOR):
+        return await call.proceed()
+    return call.arguments["image"]

@@ -1,0 +1,193 @@
+"""What came with a pre-tokenized request as images and videos, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids.spans import GridTHW, token_count
+from deepeyes_patch.observe import release
+from deepeyes_patch.request import grids
+
+# The keys of a preprocessed item that can hold its features.
+_FEATURES = ("pixel_values", "feature", "precomputed_embeddings")
+_NO_IMAGE = (list, tuple, int, float)
+
+
+def is_preprocessed(image: Any) -> bool:
+    """Whether an image is what the HF processor made, or embeddings; SGLang also takes ``{"url": ...}``."""
+    return isinstance(image, dict) and "url" not in image
+
+
+def checked_images(image_data: Any, spatial_merge_size: int) -> list[Any]:
+    """The request's images as a list of its own, with the grids of preprocessed items as tensors.
+
+    Raises
+    ------
+    RefusedRequest
+        Something that is no image, preprocessed items beside raw images, or an item that contradicts itself.
+    """
+    images = [] if image_data is None else list(image_data)
+    for index, image in enumerate(images):
+        if image is None or isinstance(image, _NO_IMAGE):
+            raise RefusedRequest("media", f"image_data[{index}] is {image!s:.100}, which is no image")
+        if is_preprocessed(image):
+            images[index] = _checked_item(index, image, spatial_merge_size)
+    preprocessed = sum(map(is_preprocessed, images))
+    if preprocessed not in (0, len(images)):
+        raise RefusedRequest(
+            "unsupported",
+            f"image_data mixes {preprocessed} preprocessed item(s) (dict) with "
+            f"{len(images) - preprocessed} raw image(s); with input_ids, send one kind",
+        )
+    return images
+
+
+def item_grids(items: Sequence[dict[str, Any]]) -> list[GridTHW]:
+    """(t, h, w) of all images in preprocessed items, in order.
+
+    Raises
+    ------
+    RefusedRequest
+        An item holds no grids.
+    """
+    return [row for index, item in enumerate(items) for row in _item_grids(index, item)]
+
+
+def _item_grids(index: int, item: dict[str, Any]) -> list[GridTHW]:
+    rows = grids.rows(item.get("image_grid_thw"))
+    if not rows:
+        raise RefusedRequest(
+            "media",
+            f"preprocessed item {index} of image_data holds no image_grid_thw, so the M-RoPE "
+            f"positions of its image are unknown; its keys are {sorted(map(str, item))}",
+        )
+    return rows
+
+
+def _checked_item(index: int, item: dict[str, Any], spatial_merge_size: int) -> dict[str, Any]:
+    """A copy of a preprocessed item whose keys and shapes SGLang will not stumble over."""
+    rows = _item_grids(index, item)
+    patches = sum(t * h * w for t, h, w in rows)
+    tokens = sum(token_count(row, spatial_merge_size) for row in rows)
+    for name, demanded in zip(_FEATURES, (patches, tokens, tokens), strict=True):
+        if item.get(name) is None:
+            continue
+        shape = getattr(item[name], "shape", None)
+        if shape is None:
+            raise RefusedRequest(
+                "media",
+                f"preprocessed item {index} of image_data holds {name} of type {type(item[name]).__name__}, "
+                f"and it must be a tensor or an array",
+            )
+        if len(shape) == 0 or shape[0] != demanded:
+            raise RefusedRequest(
+                "media",
+                f"a preprocessed item of image_data holds {name} of shape {list(shape)}, and its "
+                f"image_grid_thw demands {demanded} rows",
+            )
+    _require_features(index, item)
+    _refuse_odd_metadata(index, item)
+    return {**item, "image_grid_thw": torch.tensor(rows)}
+
+
+def _require_features(index: int, item: dict[str, Any]) -> None:
+    form = item.get("format")
+    # SGLang takes its own enumeration, that one's name, or the name in lower case.
+    needed = ("feature",) if _word(form) == "precomputed_embedding" else _FEATURES
+    if not any(item.get(name) is not None for name in needed):
+        raise RefusedRequest(
+            "media",
+            f"preprocessed item {index} of image_data, of format {_word(form) or 'unknown'}, holds no "
+            f"{' or '.join(needed)}; its keys are {sorted(map(str, item))}",
+        )
+
+
+def _word(form: Any) -> str:
+    return str(getattr(form, "name", form) or "").lower()
+
+
+def _refuse_odd_metadata(index: int, item: dict[str, Any]) -> None:
+    """``offsets``, ``hash``, ``pad_value`` and ``modality``, which SGLang takes over as they are."""
+    problems = []
+    if item.get("offsets") is not None:
+        try:
+            pairs = torch.as_tensor(item["offsets"])
+            if pairs.numel() and (pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point()):
+                problems.append(f"offsets of shape {list(pairs.shape)}")
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            problems.append("offsets that are no pairs")
+    for name in ("hash", "pad_value"):
+        try:
+            int(item.get(name) or 0)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            problems.append(f"{name} of type {type(item[name]).__name__}")
+    if "modality" in item and "image" not in (_word(item["modality"]) or "image"):
+        problems.append(f"modality {_word(item['modality'])!s:.50}")
+    if problems:
+        raise RefusedRequest(
+            "media", f"preprocessed item {index} of image_data holds {', '.join(problems)}; leave them out"
+        )
+
+
+def count_videos(video_data: Any, times_are_known: Callable[[], bool], preprocessed_images: bool) -> int:
+    """How many videos came along; all of them clips that SGLang will decode itself.
+
+    Raises
+    ------
+    RefusedRequest
+        Something else than a clip, or an SGLang that does not tell the times of frames.
+    """
+    items = [] if video_data is None else as_list(video_data)
+    for index, video in enumerate(items):
+        if isinstance(video, dict):
+            raise RefusedRequest(
+                "unsupported",
+                f"video_data[{index}] is a preprocessed item; with input_ids, send the clip itself (a path, "
+                f"URL or data URL)",
+            )
+        if video is None or isinstance(video, _NO_IMAGE) or hasattr(video, "shape"):
+            raise RefusedRequest(
+                "unsupported",
+                f"video_data[{index}] is of type {type(video).__name__}, and no clip whose frames have known "
+                f"times; with input_ids, send a path, URL or data URL",
+            )
+    if len(items) and not times_are_known():
+        raise RefusedRequest(
+            "unsupported",
+            f"video data with input_ids: SGLang {release.version()} does not tell the HF processor the "
+            f"times of a video's frames, so timestamps and M-RoPE positions would be wrong. Newer releases "
+            f"(0.5.4 and later) do",
+        )
+    if len(items) and preprocessed_images:
+        raise RefusedRequest(
+            "unsupported",
+            f"image_data holds preprocessed items (dict) beside {len(items)} video(s); with input_ids, send "
+            f"raw images beside videos",
+        )
+    return len(items)
+
+
+def refuse_modalities(**media: Any) -> None:
+    """Refuse data of modalities that are not served in pre-tokenized requests, by name.
+
+    Raises
+    ------
+    RefusedRequest
+        Some came along.
+    """
+    for modality, data in media.items():
+        if data is not None and any(item is not None for item in as_list(data)):
+            raise RefusedRequest(
+                "unsupported",
+                f"{modality} data with input_ids: deepeyes-patch does not serve it here in "
+                f"pre-tokenized requests. Send the prompt as text",
+            )
+
+
+def as_list(data: Any) -> Sequence[Any]:
+    """A request's media as a sequence; SGLang also takes a single one."""
+    return data if isinstance(data, (list, tuple)) or hasattr(data, "shape") else [data]

@@ -1,0 +1,147 @@
+"""The state of a request, and how it travels from one of our wrappers to the next.
+
+The outermost wrapper enters a scope; the inner wrappers find it with `current`. A context variable carries
+it. Context variables do not reach the worker threads that 0.5.17 and later use, so `note` also puts the scope
+on the loader's result, which does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids import video_blocks
+from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVideos
+from deepeyes_patch.ids.spans import GridTHW
+from deepeyes_patch.request.unserved import UnservedRequest
+from deepeyes_patch.seams.families import Model, pixel_bounds
+
+
+class Scope:
+    """A request while SGLang's outermost method runs.
+
+    ``request`` and ``model`` are ``None`` for a text prompt, and for a request that a class handles by
+    itself.
+    """
+
+    def __init__(
+        self, processor: Any, request: PretokenizedRequest | None = None, model: Model | None = None
+    ) -> None:
+        self.processor = processor
+        self._request = request
+        self._model = model
+        self.resolution: Resolution | None = None
+        # The ids that the HF processor has made of the request's videos, and the times of their frames.
+        self.video_blocks: list[video_blocks.Block] = []
+        self.video_times: list[dict[str, Any]] = []
+
+    @property
+    def is_pretokenized(self) -> bool:
+        """Whether the inner wrappers have something to do."""
+        return self._request is not None
+
+    @property
+    def request(self) -> PretokenizedRequest:
+        """The caller's ids and their spans."""
+        assert self._request is not None
+        return self._request
+
+    @property
+    def model(self) -> Model:
+        """What is known of the processor and its model."""
+        assert self._model is not None
+        return self._model
+
+    def resolve(
+        self, grids: list[GridTHW], video_grids: Sequence[GridTHW] = (), tokenizer: Any = None
+    ) -> Resolution:
+        """Match the caller's ids with the grids, and remember the result.
+
+        Raises
+        ------
+        RefusedRequest
+            They do not fit.
+        """
+        self.resolution = self.check(grids, video_grids, tokenizer)
+        return self.resolution
+
+    def check(
+        self, grids: list[GridTHW], video_grids: Sequence[GridTHW] = (), tokenizer: Any = None
+    ) -> Resolution:
+        """What the caller's ids become beside these grids: `resolve`, without remembering it."""
+        known, server_videos = self.resolution, None
+        if known is not None and not self.request.video_count and grids == known.grids:
+            return known
+        if self.request.video_count:
+            spell = (tokenizer or self.processor._processor.tokenizer).decode
+            server_videos = ServerVideos(list(video_grids), self.video_blocks, spell)
+        return self.request.resolve(
+            grids, self.model.spatial_merge_size, lambda: pixel_bounds(self.processor), server_videos
+        )
+
+    def read_video_blocks(self, ids: Sequence[int], video_grids: list[GridTHW]) -> None:
+        """Remember what the HF processor made of the videos, from its ids."""
+        self.video_blocks = video_blocks.read_blocks(
+            ids, video_grids, self.model.spatial_merge_size, self.request.tokens
+        )
+
+
+class Reception:
+    """A request that waits for an encoder (encoder disaggregation), while it receives.
+
+    ``ids`` are for the processor where SGLang hands it no prompt. ``refusal`` is what the processor's wrapper
+    raised, on its way to whatever code of SGLang's catches it.
+    """
+
+    def __init__(self, ids: Sequence[int] | None) -> None:
+        self.ids = ids
+        self.refusal: RefusedRequest | None = None
+
+
+_scope: ContextVar[Scope | Reception | None] = ContextVar("deepeyes_patch_scope", default=None)
+
+# The attribute under which a loader's result carries its scope to the worker thread.
+_NOTE = "_deepeyes_patch_scope"
+
+
+@contextlib.contextmanager
+def entered(scope: Scope | Reception) -> Iterator[None]:
+    """While ``scope`` is the current one."""
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def current() -> Scope | None:
+    """The scope of the request that SGLang works on, text prompts included."""
+    scope = _scope.get()
+    return scope if isinstance(scope, Scope) else None
+
+
+def pretokenized() -> Scope | None:
+    """The scope of the pre-tokenized request that SGLang works on."""
+    scope = _scope.get()
+    return scope if isinstance(scope, Scope) and scope.is_pretokenized else None
+
+
+def reception() -> Reception | None:
+    """The reception of the request that receives right now."""
+    scope = _scope.get()
+    return scope if isinstance(scope, Reception) else None
+
+
+def note(base_output: Any, scope: Scope | UnservedRequest) -> Any:
+    """Put a scope on a loader's result, and return the result."""
+    setattr(base_output, _NOTE, scope)
+    return base_output
+
+
+def noted(base_output: Any) -> Scope | UnservedRequest | None:
+    """The scope that `note` put on a loader's result."""
+    scope: Scope | UnservedRequest | None = getattr(base_output, _NOTE, None)
+    return scope

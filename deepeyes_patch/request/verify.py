@@ -1,0 +1,184 @@
+"""The last look: a result leaves only if it follows from the caller's ids, whichever path produced it.
+
+The grids come from the items that will be served, not from what the inner wrappers noted, so a path that no
+wrapper covers is found out too. Linear in the number of ids, in C loops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids import video_times
+from deepeyes_patch.ids.positions import Medium, positions, times
+from deepeyes_patch.ids.request import Resolution
+from deepeyes_patch.ids.spans import GridTHW
+from deepeyes_patch.observe import release
+from deepeyes_patch.request import grids
+from deepeyes_patch.request.scope import Scope
+
+
+def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) -> None:
+    """Refuse a result that does not follow from the caller's ids.
+
+    Parameters
+    ----------
+    image_grids:
+        The grids of the images, where the result's items hold none (encoder disaggregation).
+
+    Raises
+    ------
+    RefusedRequest
+        Ids, padded ids, offsets or positions differ from what the ids and grids demand.
+    """
+    images: list[Any] = []
+    clips: list[Any] = []
+    for item in part(result, "mm_items") or []:
+        (images if getattr(item, "video_grid_thw", None) is None else clips).append(item)
+    if image_grids is None:
+        image_grids = [row for item in images for row in grids.rows(getattr(item, "image_grid_thw", None))]
+    video_grids = [row for clip in clips for row in grids.rows(clip.video_grid_thw, "video_grid_thw")]
+    expected = scope.check(image_grids, video_grids)
+    ids, padded = part(result, "input_ids"), part(result, "padded_input_ids")
+    if ids != expected.ids:
+        raise _inexact("input_ids")
+    if [tuple(pair) for item in images for pair in item.offsets] != expected.offsets:
+        raise _inexact("image offsets")
+    if scope.request.video_count:
+        _verify_videos(scope, clips, expected)
+    elif clips:
+        raise _inexact("videos")
+    media = _media(scope, expected)
+    # SGLang makes the padded ids of its own ids: the same objects, which are equal at a glance.
+    if padded is not None and _outside(padded, media) != _outside(ids, media):
+        raise _inexact("padded_input_ids")
+    _verify_positions(scope, result, clips, media)
+
+
+def part(result: Any, name: str) -> Any:
+    """A part of the processor's result, which is a dict to 0.5.9 and a typed object since."""
+    return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
+
+
+def _verify_positions(scope: Scope, result: Any, clips: Sequence[Any], media: Sequence[Medium]) -> None:
+    length = len(part(result, "input_ids"))
+    right = positions(length, media, scope.model.spatial_merge_size)
+    actual = part(result, "mrope_positions")
+    if actual is None or not torch.equal(actual.cpu().long(), torch.from_numpy(right)):
+        _refuse_wrong_times(scope, clips)
+        raise _inexact("M-RoPE positions")
+    delta = part(result, "mrope_position_delta")
+    if delta is None or int(torch.as_tensor(delta).flatten()[0]) != int(right.max()) + 1 - length:
+        raise _inexact("M-RoPE delta")
+
+
+def _inexact(what: str) -> RefusedRequest:
+    return RefusedRequest(
+        "inexact",
+        f"deepeyes-patch refuses this request: the {what} that SGLang {release.version()} "
+        f"made for it do not follow from its input_ids and grids. Either preprocessed data that "
+        f"came with it says otherwise, or it took a path through SGLang's processor that "
+        f"deepeyes-patch does not cover; then please report it",
+    )
+
+
+def _verify_videos(scope: Scope, clips: Sequence[Any], expected: Resolution) -> None:
+    """Each item holds its own videos' spans and features, and the times of all frames are known."""
+    count = scope.request.video_count
+    if len(expected.videos) != count:
+        raise _inexact("videos")
+    remaining = iter(expected.videos)
+    for clip in clips:
+        own = [next(remaining) for _ in grids.rows(clip.video_grid_thw, "video_grid_thw")]
+        if [tuple(pair) for pair in clip.offsets] != [pair for video in own for pair in video.offsets]:
+            raise _inexact("video offsets")
+        shape = getattr(getattr(clip, "feature", None), "shape", None)
+        if shape is not None and shape[0] != sum(t * h * w for t, h, w in (video.grid for video in own)):
+            raise _inexact("features of videos")
+    if len(scope.video_times) != count:
+        raise _inexact("times of frames")
+    for index, video in enumerate(expected.videos):
+        seconds = video_times.group_times(scope.video_times[index], _temporal_patch_size(scope))
+        if len(seconds) != video.grid[0]:
+            raise _inexact("groups of frames")
+        _verify_labels(scope, index, seconds)
+
+
+def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:
+    """The times that the HF processor wrote before the groups of frames of a short placeholder."""
+    for label, right in zip(scope.video_blocks[index].labels, seconds, strict=False):
+        if not label:  # Qwen2.5-VL writes none
+            continue
+        text = scope.processor._processor.tokenizer.decode(label)
+        written = re.search(r"\d+(\.\d+)?", text)
+        # With one digit after the point.
+        if not (written and abs(float(written[0]) - right) < 0.05 + 1e-6):
+            raise RefusedRequest(
+                "video",
+                f"video {index} of {scope.request.video_count}: SGLang {release.version()} lets "
+                f"the HF processor write {text!r} before frames that are at {right:.2f} seconds",
+            )
+
+
+def _refuse_wrong_times(scope: Scope, clips: Sequence[Any]) -> None:
+    """Say so where the positions are wrong because this SGLang has other times than the clip."""
+    parts = [getattr(clip, "second_per_grid_ts", None) for clip in clips]
+    used = [float(s) for seconds in parts if seconds is not None for s in torch.as_tensor(seconds).flatten()]
+    for index, (metadata, seconds) in enumerate(zip(scope.video_times, used, strict=False)):
+        right = video_times.seconds_per_grid(metadata, _temporal_patch_size(scope))
+        if abs(seconds - right) > 1e-6 * right:
+            raise RefusedRequest(
+                "video",
+                f"video {index} of {scope.request.video_count}: its frame groups are {right:.6g} seconds "
+                f"apart, and SGLang {release.version()} places them {seconds:.6g} seconds apart, "
+                f"so its M-RoPE positions would be wrong",
+            )
+
+
+def _media(scope: Scope, expected: Resolution) -> list[Medium]:
+    """All images, videos and groups of frames, in the order of the ids."""
+    media = [
+        Medium(first, last, numpy.arange(t), h, w)
+        for (first, last), (t, h, w) in zip(expected.offsets, expected.grids, strict=True)
+    ]
+    if not expected.videos:
+        return media
+    for index, video in enumerate(expected.videos):
+        t, h, w = video.grid
+        if len(video.offsets) == t:  # each group of frames is a picture of its own (Qwen3-VL)
+            media += [Medium(first, last, numpy.arange(1), h, w) for first, last in video.offsets]
+        else:
+            ((first, last),) = video.offsets
+            media.append(Medium(first, last, _times(scope, index, t), h, w))
+    return sorted(media, key=lambda medium: medium.first)
+
+
+def _times(scope: Scope, index: int, t: int) -> Any:
+    """Positions on the t axis of one video's groups of frames, relative to the first."""
+    per_second = scope.model.tokens_per_second
+    if per_second is None:  # Qwen2-VL
+        return numpy.arange(t)
+    seconds = video_times.seconds_per_grid(scope.video_times[index], _temporal_patch_size(scope))
+    return times(t, seconds, per_second)
+
+
+def _temporal_patch_size(scope: Scope) -> int:
+    size = scope.model.temporal_patch_size
+    assert size is not None
+    return int(size)
+
+
+def _outside(ids: Sequence[int], media: Sequence[Medium]) -> list[Any]:
+    """The total length, and everything between the images and videos."""
+    pieces: list[Any] = [len(ids)]
+    position = 0
+    for medium in media:
+        pieces.append(ids[position : medium.first])
+        position = medium.last + 1
+    pieces.append(ids[position:])
+    return pieces

@@ -1,0 +1,135 @@
+"""The model types that are served, and what is read from a processor and its model's configuration.
+
+To add a model family whose processor is SGLang's Qwen-VL class, add its prefix to `SERVED_TYPES` and its tiny
+model to ``tests/lab``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.seams import wrapping
+
+# Prefixes of the model types whose requests must run through our wrappers. A class that SGLang derives from
+# its Qwen-VL processor for any other type may override the outermost method, or lack a token id that we need.
+SERVED_TYPES = (
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_omni_moe", "qwen4_exp"),
+    *("intern_s2_preview", "interns2_mobius", "cosmos3_omni"),
+)
+
+# Attribute of a processor: its `Model`, or None where it is not ours to serve. Set once, at construction:
+# another package may later put a wrapper around ours that hides it from a look at the class.
+_MODEL = "_deepeyes_patch_model"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the repairs read of a processor.
+
+    ``vocab_size`` is ``None`` where the configuration does not say; ``temporal_patch_size`` and
+    ``tokens_per_second`` are ``None`` for models without; ``side_factor`` is patch_size * spatial_merge_size.
+    """
+
+    model_type: str
+    tokens: VisionTokens
+    vocab_size: int | None
+    spatial_merge_size: int
+    temporal_patch_size: int | None
+    tokens_per_second: float | None
+    side_factor: int | None
+
+
+def served_type(hf_config: Any) -> str | None:
+    """The model type, if its requests must run through our wrappers."""
+    model_type = getattr(hf_config, "model_type", None) or ""
+    return model_type if model_type.startswith(SERVED_TYPES) else None
+
+
+def model_of(processor: Any) -> Model | None:
+    """What is known of a processor that is ours to serve; ``None`` for any other."""
+    try:
+        model: Model | None = getattr(processor, _MODEL)
+    except AttributeError:  # constructed before we were installed, or never by us
+        model = read_model(processor) if processor is not None and runs_through_ours(processor) else None
+        if model is not None:
+            keep_model(processor, model)
+    return model
+
+
+def keep_model(processor: Any, model: Model | None) -> None:
+    """Remember whether a processor is served, and by which facts."""
+    setattr(processor, _MODEL, model)
+
+
+def runs_through_ours(processor: Any) -> bool:
+    """Whether its class's outermost method is our wrapper, directly or below other packages'."""
+    outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
+    while outermost is not None and not isinstance(outermost, wrapping.SeamWrapper):
+        outermost = getattr(outermost, "__wrapped__", None)
+    return outermost is not None
+
+
+def read_model(processor: Any) -> Model:
+    """Read the configuration of a processor.
+
+    Raises
+    ------
+    AttributeError, TypeError
+        Something is not there that serving its requests needs.
+    """
+    config = processor.hf_config
+    vision = config.vision_config
+    ids = {
+        "image": processor.mm_tokens.image_token_id,
+        "vision_start": processor.vision_start_token_id,
+        "vision_end": processor.vision_end_token_id,
+    }
+    for name, token in ids.items():
+        if not isinstance(token, int):
+            raise TypeError(f"its {name} token id is {token!r}")
+    if not isinstance(processor.mm_tokens.image_token, str):
+        raise TypeError(f"its image token is {processor.mm_tokens.image_token!r}")
+    foreign = {
+        modality: token
+        for modality in ("video", "audio")
+        if isinstance(token := getattr(processor.mm_tokens, f"{modality}_token_id", None), int)
+    }
+    merge = int(vision.spatial_merge_size)
+    patch = getattr(vision, "patch_size", None)
+    return Model(
+        model_type=str(getattr(config, "model_type", "unknown")),
+        tokens=VisionTokens(**ids, foreign=foreign),
+        vocab_size=_vocab_size(config),
+        spatial_merge_size=merge,
+        temporal_patch_size=getattr(vision, "temporal_patch_size", None),
+        tokens_per_second=getattr(vision, "tokens_per_second", None),
+        side_factor=None if patch is None else int(patch) * merge,
+    )
+
+
+def _vocab_size(config: Any) -> int | None:
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    size = getattr(text, "vocab_size", None)
+    return None if size is None else int(size)
+
+
+def pixel_bounds(processor: Any) -> str:
+    """The pixel bounds that the server's image processor really works with, for messages."""
+    image_processor = getattr(processor._processor, "image_processor", None)
+    # --mm-process-config, which SGLang hands to the image processor with every call
+    config = dict(getattr(processor, "image_config", None) or {})
+    sizes = [config.pop("size", None), getattr(image_processor, "size", None)]
+
+    def bound(edge: str, name: str) -> Any:
+        values = [size.get(edge) for size in sizes if size is not None]
+        return next((pixels for pixels in values if pixels), getattr(image_processor, name, None))
+
+    bounds = {
+        "min_pixels": bound("shortest_edge", "min_pixels"),
+        "max_pixels": bound("longest_edge", "max_pixels"),
+        **config,
+    }
+    return ", ".join(f"{name} {value}" for name, value in bounds.items())

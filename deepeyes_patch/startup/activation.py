@@ -1,0 +1,36 @@
+"""What the finder in `deepeyes_patch.bootstrap` calls when ``sglang`` is imported for the first time."""
+
+from __future__ import annotations
+
+import os
+
+from deepeyes_patch import bootstrap, settings
+from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
+
+
+def activate() -> None:
+    """Install what the environment selects.
+
+    Raises
+    ------
+    SettingsError
+        A variable is not understood, or was set after the parent of this process had started.
+    DeepEyesPatchError
+        The package, or the wrapt that it stands on, cannot be loaded.
+    """
+    selected = settings.read(os.environ)
+    if not selected.repairs:
+        return
+    if bootstrap.is_child_of_unpatched_parent():
+        # The tokenizer manager lives in the parent and the models in its children. A script that sets the
+        # variable after its interpreter started would get the repairs in the children alone.
+        raise SettingsError(
+            f"{selected.source} was set after the parent of this process had started, so the parent runs "
+            f"without the repairs. Set it before Python starts, or call deepeyes_patch.install() in the "
+            f"parent before it starts other processes."
+        )
+    try:
+        from deepeyes_patch.startup import installer
+    except Exception as error:  # a damaged wrapt can raise anything
+        raise DeepEyesPatchError(bootstrap.UNLOADABLE.format(error=error)) from error
+    installer.install(selected.repairs)

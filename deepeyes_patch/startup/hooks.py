@@ -1,0 +1,142 @@
+"""Post-import hooks, made from the table of seams: one for each repair and module.
+
+A hook never raises. SGLang turns an exception during the import of one of its processor modules into a
+warning and goes on, and wrapt fires a raising hook only once, so that whoever imports the module next gets it
+unpatched. The failure is kept in `outcomes` instead, and the module's *doors* are wrapped: functions that
+raise it where SGLang stops.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+# Imported before SGLang is: should one of these be damaged, SGLang is stopped at once. They hold the doors.
+from deepeyes_patch.mrope import building as _building  # noqa: F401
+from deepeyes_patch.observe import outcomes
+from deepeyes_patch.seams import table, wrapping
+from deepeyes_patch.seams.examine import Finding, examine, require
+from deepeyes_patch.seams.live import LiveView
+from deepeyes_patch.seams.rows import Seam
+from deepeyes_patch.startup import integrity
+from deepeyes_patch.startup import stops as _stops  # noqa: F401
+
+Hook = Callable[[ModuleType], None]
+
+lock = threading.RLock()
+
+
+def register(repair: str) -> None:
+    """Let the modules of a repair be patched when they are imported; those that are imported already, now."""
+    for module_name in table.modules(repair):
+        hook = _make(repair, module_name)
+        module = sys.modules.get(module_name)
+        if module is not None and _is_being_imported(module):
+            _when_complete(module, hook)
+        else:
+            # wrapt forgets a hook once its module is imported, so registering again is what patches a module
+            # that was imported before. Wrapping twice is prevented where it happens.
+            wrapt.register_post_import_hook(hook, module_name)
+
+
+def _make(repair: str, module_name: str) -> Hook:
+    """A hook that patches a module, and keeps the outcome or the failure."""
+    rows = table.rows(repair, module_name)
+
+    def hook(module: ModuleType) -> None:
+        with lock:
+            if repair not in outcomes.wanted():
+                return
+            try:
+                words = _patch(repair, rows)
+            except Exception as error:  # whatever it is, it must come out where SGLang listens
+                outcomes.failed(repair, error)
+                _close_doors(repair, rows)
+            else:
+                outcomes.succeeded(repair, words)
+
+    return hook
+
+
+def _patch(repair: str, rows: Sequence[Seam]) -> str | None:
+    """Wrap what the rows of one module name, all of it or nothing; return what `status` says of it."""
+    findings = examine(LiveView(), rows)
+    require(findings, repair)
+    usable = [finding for finding in findings if finding.present]
+    wrappers = [finding.seam.wrapper and integrity.load(finding.seam.wrapper) for finding in usable]
+    for finding, wrapper in zip(usable, wrappers, strict=True):
+        if wrapper is not None:
+            _wrap(finding, wrapper)
+    for finding in usable:
+        if finding.seam.reported:
+            return f"patched ({finding.owner if finding.seam.owner else finding.seam.name})"
+    if any(seam.reported for seam in rows) and not outcomes.is_known(repair):
+        return outcomes.NATIVE
+    return None
+
+
+def _wrap(finding: Finding, wrapper: Any) -> None:
+    name = finding.seam.name
+    put = wrapping.wrap_traceably if finding.seam.traceable else wrapping.wrap
+    if finding.seam.imported_by_name:
+        original = getattr(finding.handle, name)
+        for importer in list(sys.modules.values()):
+            if _holds(importer, name, original):
+                put(importer, name, wrapper)
+    put(finding.handle, name, wrapper)
+
+
+def _holds(module: Any, name: str, function: Any) -> bool:
+    """Whether a module of SGLang's has imported a function by name before we wrapped it."""
+    if not str(getattr(module, "__name__", "")).startswith("sglang."):
+        return False
+    return getattr(module, "__dict__", {}).get(name) is function
+
+
+def _close_doors(repair: str, rows: Sequence[Seam]) -> None:
+    """Wrap the functions of a module at which SGLang can still be stopped, whatever else does not fit."""
+    for finding in examine(LiveView(), [row for row in rows if row.door is not None]):
+        if finding.present and finding.seam.door is not None:
+            wrapping.wrap(finding.handle, finding.seam.name, integrity.load(finding.seam.door))
+
+
+# --- modules that are being imported while `install` runs ---------------------------------------------
+
+
+def _is_being_imported(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def _when_complete(module: ModuleType, hook: Hook) -> None:
+    """Run a hook as soon as the import of a module, which is under way, has ended.
+
+    wrapt would run it at once, over half of a module. The import system sets ``__spec__._initializing`` to
+    False when it is done; the spec is turned into one that notices.
+    """
+    spec: Any = module.__spec__
+    original = type(spec)
+
+    class Noticing(original):  # type: ignore[misc,valid-type]
+        @property
+        def _initializing(self) -> bool:
+            return bool(self.__dict__["_initializing"])
+
+        @_initializing.setter
+        def _initializing(self, value: bool) -> None:
+            self.__dict__["_initializing"] = value
+            if not value:
+                finish()
+
+    def finish() -> None:
+        spec.__class__ = original
+        if sys.modules.get(module.__name__) is module:  # else its import has failed
+            hook(module)
+
+    spec.__class__ = Noticing
+    if not spec.__dict__["_initializing"]:  # it ended on another thread meanwhile
+        finish()

@@ -1,0 +1,84 @@
+"""Damaged and outdated installations, noticed while SGLang can still be stopped."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from typing import Any
+
+from deepeyes_patch import bootstrap
+from deepeyes_patch.errors import DeepEyesPatchError
+
+WRAPT_MINIMUM = (1, 16)
+
+# What runs in SGLang's processes, by room.
+MODULES = {
+    "ids": ("positions", "request", "spans", "video_blocks", "video_times"),
+    "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation"),
+    "observe": ("counters", "outcomes", "record", "release"),
+    "request": (
+        *("admit", "begin", "combine", "disaggregation", "frames", "grids", "load", "media", "media_errors"),
+        *("scope", "unserved", "verify"),
+    ),
+    "seams": ("examine", "families", "live", "rows", "source", "table", "wrapping"),
+    "startup": ("activation", "hooks", "installer", "integrity", "stops"),
+}
+
+
+def require_wrapt() -> None:
+    """Stop where wrapt is too old.
+
+    Raises
+    ------
+    DeepEyesPatchError
+        It is older than 1.16.
+    """
+    import wrapt
+
+    version: str = wrapt.__version__  # type: ignore[attr-defined]
+    if tuple(int(part) for part in version.split(".")[:2]) < WRAPT_MINIMUM:
+        raise DeepEyesPatchError(
+            f"deepeyes-patch needs wrapt 1.16 or newer and found {version} ({wrapt.__file__}). "
+            f"Run: pip install 'wrapt>=1.16'"
+        )
+
+
+def require_all_modules() -> None:
+    """Stop where a module of ours is missing.
+
+    Raises
+    ------
+    DeepEyesPatchError
+        It was not installed, or has been removed.
+    """
+    folder = os.path.dirname(bootstrap.__file__)
+    for room, names in MODULES.items():
+        present = {module.name for module in pkgutil.iter_modules([os.path.join(folder, room)])}
+        for name in names:
+            if name not in present:
+                raise DeepEyesPatchError(
+                    f"deepeyes_patch.{room}.{name} is missing from the installation in {folder}. "
+                    f"Run: pip install --force-reinstall deepeyes-patch"
+                )
+
+
+def load(reference: str) -> Any:
+    """The function of ours that a row of the table names as ``module:function``.
+
+    Raises
+    ------
+    DeepEyesPatchError, RuntimeError
+        The module is gone, or another version has been installed meanwhile.
+    """
+    module_name, _, function = reference.partition(":")
+    module_name = f"deepeyes_patch.{module_name}"
+    if module_name not in sys.modules:
+        bootstrap.require_same_version()
+    try:
+        return getattr(importlib.import_module(module_name), function)
+    except ImportError as error:
+        if not (error.name or "").startswith("deepeyes_patch"):  # torch, say
+            raise
+        raise DeepEyesPatchError(bootstrap.UNLOADABLE.format(error=error)) from error
