@@ -161,10 +161,10 @@ def start_http_workers(call: Call) -> Any:
     if model_type is not None and not started_children_are_reached():
         raise DeepEyesPatchError(
             f"the HTTP workers of this server (--tokenizer-worker-num, --enable-http2) are Python processes "
-            f"of their own, which would tokenize the requests of this {model_type} model unrepaired: a Python "
-            f"that is started from here does not read deepeyes_patch.pth, and SGLang loads no plugins there. "
-            f"Either install deepeyes-patch into site-packages (pip install without --target), or use one "
-            f"tokenizer worker over HTTP/1.1, or set {SWITCH}=off."
+            f"of their own, which would tokenize the requests of this {model_type} model unrepaired: a "
+            f"Python that is started from here does not read deepeyes_patch.pth, and SGLang loads no "
+            f"plugins there. Either install deepeyes-patch into site-packages (pip install without "
+            f"--target), or use one tokenizer worker over HTTP/1.1, or set {SWITCH}=off."
         )
     return call.proceed()
 
