@@ -13,7 +13,8 @@ import numpy
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import spans, video_blocks
-from deepeyes_patch.ids.spans import GridTHW, IdArray, Span, VisionTokens
+from deepeyes_patch.ids.spans import GridTHW, IdArray, Span
+from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.ids.video_blocks import Block, Spell
 
 

@@ -8,39 +8,18 @@ tokens. Functions that look for tokens take a list or an integer array; passing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
 
 from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids.tokens import VisionTokens
 
 IdArray: TypeAlias = NDArray[numpy.integer[Any]]
 Ids: TypeAlias = Sequence[int] | IdArray
 GridTHW: TypeAlias = tuple[int, int, int]  # patches of an image or video: t, h, w
-
-
-@dataclass(frozen=True)
-class VisionTokens:
-    """The token ids that a processor gives a meaning to.
-
-    ``foreign``: placeholders of the modalities that the request does not carry, by name (``{"video":
-    151656}``); none may stand in its ids. ``video``: the placeholder of videos, in a request that carries
-    some.
-    """
-
-    image: int
-    vision_start: int
-    vision_end: int
-    foreign: Mapping[str, int] = field(default_factory=dict)
-    video: int | None = None
-
-    def with_videos(self) -> VisionTokens:
-        """The same ids for a request that carries videos."""
-        foreign = dict(self.foreign)
-        return replace(self, video=foreign.pop("video"), foreign=foreign)
 
 
 class Span(NamedTuple):
@@ -155,7 +134,7 @@ def offsets(spans: Sequence[Span], counts: Sequence[int]) -> list[tuple[int, int
 
 
 def _with_lengths(ids: Sequence[int], spans: Sequence[Span], lengths: Sequence[int]) -> list[int]:
-    if all(span.length == length for span, length in zip(spans, lengths, strict=True)):
+    if [span.length for span in spans] == list(lengths):
         return list(ids)
     result: list[int] = []
     position = 0

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import spans
-from deepeyes_patch.ids.spans import GridTHW, Span, VisionTokens
+from deepeyes_patch.ids.spans import GridTHW, Span
+from deepeyes_patch.ids.tokens import VisionTokens
 
 # Gives the text that ids spell.
 Spell = Callable[[Sequence[int]], str]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.request.verify import part
 from deepeyes_patch.seams.families import model_of
 from deepeyes_patch.seams.wrapping import Call

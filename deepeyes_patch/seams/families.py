@@ -10,7 +10,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.seams import wrapping
 
 # Prefixes of the model types whose requests must run through our wrappers. A class that SGLang derives from

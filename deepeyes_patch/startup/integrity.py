@@ -15,7 +15,7 @@ WRAPT_MINIMUM = (1, 16)
 
 # What runs in SGLang's processes, by room.
 MODULES = {
-    "ids": ("positions", "request", "spans", "video_blocks", "video_times"),
+    "ids": ("positions", "request", "spans", "tokens", "video_blocks", "video_times"),
     "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation"),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
