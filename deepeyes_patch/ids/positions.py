@@ -54,7 +54,7 @@ def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> 
         h, w = numpy.arange(rows // spatial_merge_size), numpy.arange(columns // spatial_merge_size)
         for axis, values in zip(result, (t[:, None, None], h[:, None], w), strict=True):
             axis[first : last + 1].reshape(len(t), len(h), len(w))[...] = start + values  # a view
-        start += max(int(axis[-1]) for axis in (t, h, w)) + 1
+        start += max(int(t[-1]), len(h) - 1, len(w) - 1) + 1
         token = last + 1
     result[:, token:] = numpy.arange(start, start + length - token)
     return result

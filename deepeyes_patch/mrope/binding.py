@@ -45,7 +45,7 @@ def get_rope(call: Call) -> Any:
         outcomes.raise_failure("mrope")
     rope = call.proceed()
     _require_sections(scaling, rope)
-    native = _is_native(type(rope))
+    native = _is_native(type(rope))  # type: ignore[arg-type]
     if not scaling.get("mrope_interleaved") or (native and not is_building()):
         return rope
     # What the config says, not what SGLang made of it: it rescales sections that do not fit.
@@ -57,6 +57,7 @@ def get_rope(call: Call) -> Any:
     return rope
 
 
+@functools.cache
 def _is_native(cls: type) -> bool:
     """Whether a class of SGLang's, or one that it derives from, takes ``mrope_interleaved``."""
     constructors = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]

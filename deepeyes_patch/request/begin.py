@@ -14,7 +14,7 @@ from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
 from deepeyes_patch.request import grids, media, media_errors
-from deepeyes_patch.request.scope import Scope, entered, reception
+from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.verify import verify
 from deepeyes_patch.seams.families import Model, model_of
 from deepeyes_patch.seams.live import LiveView
@@ -27,7 +27,7 @@ async def process_request(call: Call) -> Any:
     processor, prompt = call.instance, call.arguments["input_text"]
     model = model_of(processor)
     if model is None or prompt is None or isinstance(prompt, str):
-        with entered(Scope(processor)):
+        with entered(TextScope(processor)):
             result = await call.proceed()
         counters.count(counters.PASSED)
         return result
@@ -50,8 +50,7 @@ async def process_request(call: Call) -> Any:
 def _open(processor: Any, model: Model, call: Call) -> Scope:
     """Check what came, and give SGLang copies of it: several releases cut the ids or take items to pieces."""
     arguments = call.arguments
-    images = media.checked_images(arguments["image_data"], model.spatial_merge_size)
-    preprocessed = any(map(media.is_preprocessed, images))
+    images, preprocessed = media.checked_images(arguments["image_data"], model.spatial_merge_size)
     request_obj = arguments["request_obj"]
     media.refuse_modalities(audio=getattr(request_obj, "audio_data", None))
     video_count = media.count_videos(

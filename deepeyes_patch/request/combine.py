@@ -72,7 +72,7 @@ def collect_items(call: Call) -> Any:
 def call_hf_processor(call: Call) -> Any:
     """``process_mm_data``: SGLang calls the HF processor. Stock hands on no times of Qwen2.5-VL's videos."""
     scope = pretokenized()
-    if scope is None and not outcomes.is_patched("video"):
+    if not (outcomes.is_patched("video") if scope is None else scope.request.video_count):
         return call.proceed()
     clips = call.arguments.get("videos") or []
     times = [metadata for clip in clips if (metadata := frames.noted(clip)) is not None]

@@ -38,9 +38,9 @@ def rows(grids: Any, name: str = "image_grid_thw") -> list[GridTHW]:
             return []
         if table.ndim > 2 or table.shape[-1] != 3:
             raise ValueError(f"shape {list(table.shape)}")
-        sizes = table.reshape(-1, 3).tolist()
-        # `int` raises for inf and nan.
-        if any(size != int(size) or size < 1 for row in sizes for size in row):
+        sizes = table.flatten().tolist()
+        whole = list(map(int, sizes))  # raises for inf and nan
+        if whole != sizes or min(whole) < 1:
             raise ValueError("sizes that are not whole and positive")
     except _NOT_A_GRID as error:
         raise RefusedRequest(
@@ -48,4 +48,4 @@ def rows(grids: Any, name: str = "image_grid_thw") -> list[GridTHW]:
             f"{name} must be (t, h, w) for each image or video, of shape [N, 3] or [3], and is "
             f"{grids!s:.200}: {error}",
         ) from error
-    return [(int(t), int(h), int(w)) for t, h, w in sizes]
+    return list(zip(whole[0::3], whole[1::3], whole[2::3], strict=True))

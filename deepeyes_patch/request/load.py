@@ -61,7 +61,7 @@ async def sample_video(call: Call) -> Any:
     """``preprocess_video``: SGLang takes frames out of an open clip."""
     scope, decoder = current(), call.arguments["vr"]
     as_hf = scope is not None and _hf_chooses_frames(scope.processor)
-    if scope is None or not (as_hf or scope.is_pretokenized) or not frames.is_decoder(decoder):
+    if scope is None or not (as_hf or isinstance(scope, Scope)) or not frames.is_decoder(decoder):
         # Without a scope, another model's processor runs, which takes this function from `qwen_vl`.
         return await call.proceed()
     if as_hf:

@@ -22,8 +22,10 @@ def is_preprocessed(image: Any) -> bool:
     return isinstance(image, dict) and "url" not in image
 
 
-def checked_images(image_data: Any, spatial_merge_size: int) -> list[Any]:
-    """The request's images as a list of its own, with the grids of preprocessed items as tensors.
+def checked_images(image_data: Any, spatial_merge_size: int) -> tuple[list[Any], bool]:
+    """The request's images as a list of its own, and whether they are preprocessed items.
+
+    The grids of preprocessed items are tensors then.
 
     Raises
     ------
@@ -31,19 +33,20 @@ def checked_images(image_data: Any, spatial_merge_size: int) -> list[Any]:
         Something that is no image, preprocessed items beside raw images, or an item that contradicts itself.
     """
     images = [] if image_data is None else list(image_data)
+    preprocessed = 0
     for index, image in enumerate(images):
         if image is None or isinstance(image, _NO_IMAGE):
             raise RefusedRequest("media", f"image_data[{index}] is {image!s:.100}, which is no image")
         if is_preprocessed(image):
+            preprocessed += 1
             images[index] = _checked_item(index, image, spatial_merge_size)
-    preprocessed = sum(map(is_preprocessed, images))
     if preprocessed not in (0, len(images)):
         raise RefusedRequest(
             "unsupported",
             f"image_data mixes {preprocessed} preprocessed item(s) (dict) with "
             f"{len(images) - preprocessed} raw image(s); with input_ids, send one kind",
         )
-    return images
+    return images, preprocessed > 0
 
 
 def item_grids(items: Sequence[dict[str, Any]]) -> list[GridTHW]:

@@ -20,40 +20,27 @@ from deepeyes_patch.request.unserved import UnservedRequest
 from deepeyes_patch.seams.families import Model, pixel_bounds
 
 
-class Scope:
-    """A request while SGLang's outermost method runs.
+class TextScope:
+    """A text prompt, or ids that a class handles by itself, while SGLang's outermost method runs."""
 
-    ``request`` and ``model`` are ``None`` for a text prompt, and for a request that a class handles by
-    itself.
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+
+
+class Scope(TextScope):
+    """A pre-tokenized request while SGLang's outermost method runs.
+
+    ``request``: the caller's ids and their spans. ``model``: what is known of the processor and its model.
     """
 
-    def __init__(
-        self, processor: Any, request: PretokenizedRequest | None = None, model: Model | None = None
-    ) -> None:
+    def __init__(self, processor: Any, request: PretokenizedRequest, model: Model) -> None:
         self.processor = processor
-        self._request = request
-        self._model = model
+        self.request = request
+        self.model = model
         self.resolution: Resolution | None = None
         # The ids that the HF processor has made of the request's videos, and the times of their frames.
         self.video_blocks: list[video_blocks.Block] = []
         self.video_times: list[dict[str, Any]] = []
-
-    @property
-    def is_pretokenized(self) -> bool:
-        """Whether the inner wrappers have something to do."""
-        return self._request is not None
-
-    @property
-    def request(self) -> PretokenizedRequest:
-        """The caller's ids and their spans."""
-        assert self._request is not None
-        return self._request
-
-    @property
-    def model(self) -> Model:
-        """What is known of the processor and its model."""
-        assert self._model is not None
-        return self._model
 
     def resolve(
         self, grids: list[GridTHW], video_grids: Sequence[GridTHW] = (), tokenizer: Any = None
@@ -101,14 +88,14 @@ class Reception:
         self.refusal: RefusedRequest | None = None
 
 
-_scope: ContextVar[Scope | Reception | None] = ContextVar("deepeyes_patch_scope", default=None)
+_scope: ContextVar[TextScope | Reception | None] = ContextVar("deepeyes_patch_scope", default=None)
 
 # The attribute under which a loader's result carries its scope to the worker thread.
 _NOTE = "_deepeyes_patch_scope"
 
 
 @contextlib.contextmanager
-def entered(scope: Scope | Reception) -> Iterator[None]:
+def entered(scope: TextScope | Reception) -> Iterator[None]:
     """While ``scope`` is the current one."""
     token = _scope.set(scope)
     try:
@@ -117,16 +104,16 @@ def entered(scope: Scope | Reception) -> Iterator[None]:
         _scope.reset(token)
 
 
-def current() -> Scope | None:
+def current() -> TextScope | None:
     """The scope of the request that SGLang works on, text prompts included."""
     scope = _scope.get()
-    return scope if isinstance(scope, Scope) else None
+    return scope if isinstance(scope, TextScope) else None
 
 
 def pretokenized() -> Scope | None:
     """The scope of the pre-tokenized request that SGLang works on."""
     scope = _scope.get()
-    return scope if isinstance(scope, Scope) and scope.is_pretokenized else None
+    return scope if isinstance(scope, Scope) else None
 
 
 def reception() -> Reception | None:

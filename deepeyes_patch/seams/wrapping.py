@@ -38,7 +38,11 @@ class Call:
     def arguments(self) -> dict[str, Any]:
         """The arguments that were given, by name. What is changed here is what `proceed` hands on."""
         if self._bound is None:
-            self._bound = _bind(self._wrapped, self._args, self._kwargs)
+            try:
+                self._bound = _signature_of(self._wrapped).bind(*self._args, **self._kwargs)
+            except TypeError as error:  # the caller's mistake: the function could not be called either
+                self._raised = error
+                raise
         return self._bound.arguments
 
     @property
@@ -217,18 +221,14 @@ def restore_all() -> None:
             setattr(placement.owner, placement.name, placement.original)
 
 
-def _bind(
-    wrapped: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> inspect.BoundArguments:
-    """Bind a call to the signature of the wrapped function, so that arguments have names."""
+def _signature_of(wrapped: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a wrapped function without ``self``, so that arguments have names."""
     if isinstance(wrapped, wrapt.PartialCallableObjectProxy):
         # ``Class.method(instance, ...)``: wrapt holds the instance, and before 2.0 still shows ``self``.
-        signature = _signature(wrapped.__wrapped__, bound=True)
-    elif inspect.ismethod(wrapped):
-        signature = _signature(wrapped.__func__, bound=True)
-    else:
-        signature = _signature(wrapped, bound=False)
-    return signature.bind(*args, **kwargs)
+        return _signature(wrapped.__wrapped__, bound=True)
+    if inspect.ismethod(wrapped):
+        return _signature(wrapped.__func__, bound=True)
+    return _signature(wrapped, bound=False)
 
 
 @functools.lru_cache(maxsize=128)  # reading it takes longer than all else that a text prompt meets here
