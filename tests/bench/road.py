@@ -1,13 +1,14 @@
 """Which of our files and functions one request and one rope pass: ``python -m tests.bench.road``.
 
-Run in the environment of one release. Counts come from the interpreter's profile hook on every thread; nothing is
-timed. With ``--calls`` every call is printed, indented by depth.
+Run in the environment of one release. Counts come from the interpreter's profile hook, on every thread; nothing
+is timed. With ``--calls`` every call is printed, indented by depth.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
 import sys
 import threading
@@ -35,9 +36,7 @@ class Road:
         self._stacks: dict[int, list[str]] = {}
 
     def __enter__(self) -> Road:
-        threading.setprofile_all_threads(self._see) if sys.version_info >= (3, 12) else threading.setprofile(
-            self._see
-        )
+        threading.setprofile(self._see)
         sys.setprofile(self._see)
         return self
 
@@ -60,10 +59,10 @@ class Road:
     def summary(self) -> str:
         modules = [module for _, module, _ in self.calls]
         functions = {(module, name) for _, module, name in self.calls}
-        crossings = sum(before != after for before, after in zip(modules, modules[1:], strict=False))
+        changes = sum(before != after for before, after in itertools.pairwise(modules))
         return (
-            f"{self.name}: {len(self.calls)} calls of {len(functions)} functions in {len(set(modules))} files, "
-            f"{crossings} changes of file"
+            f"{self.name}: {len(self.calls)} calls of {len(functions)} functions in {len(set(modules))} "
+            f"files, {changes} changes of file"
         )
 
 
