@@ -167,7 +167,7 @@ def having(method: str) -> Owner:
     def find(view: View, module: Handle) -> list[tuple[str, Handle]]:
         return [(name, cls) for name, cls in view.classes(module) if view.function(cls, method) is not None]
 
-    return Owner(f"the one class with {method}", find)
+    return Owner(f"the class with {method}", find)
 
 
 def defining(method: str) -> Owner:
