@@ -5,7 +5,6 @@ A child of ``doctor --deep``; prints JSON as its last line.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -20,24 +19,41 @@ _FIRST = "sglang.srt.layers.quantization"
 def main() -> None:
     import torch
 
-    found: dict[str, object] = {"repairs": {}, "cuda": None, "error": None}
+    report: dict[str, object] = {"repairs": {}, "cuda": None, "error": None}
     if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_device_name(0)
+        report["cuda"] = torch.cuda.get_device_name(0)
     else:
         # SGLang otherwise takes a machine without CUDA for one that is broken.
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     try:
-        importlib.import_module(_FIRST)
-        for seam in table.SEAMS:
-            # A module may need a package that only some servers have (gRPC).
-            with contextlib.suppress(ImportError) if seam.optional_module else contextlib.nullcontext():
-                importlib.import_module(seam.module)
+        import_seams()
         import deepeyes_patch
 
-        found["repairs"] = deepeyes_patch.status()
+        report["repairs"] = deepeyes_patch.status()
     except Exception as error:  # whatever it is, the user must read it
-        found["error"] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
+        report["error"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(report))
+
+
+def import_seams() -> None:
+    """Import every module of the table that this SGLang has and can import here."""
+    importlib.import_module(_FIRST)
+    for seam in table.SEAMS:
+        try:
+            importlib.import_module(seam.module)
+        except ModuleNotFoundError as error:
+            if not (seam.optional_module and _is_excusable(seam.module, error)):
+                raise
+
+
+def _is_excusable(module: str, error: ModuleNotFoundError) -> bool:
+    """Whether a release does not have the module, or the module needs a package that is not installed.
+
+    The gRPC server needs packages that other servers do not have.
+    """
+    missing = error.name or ""
+    is_of_another_package = missing.partition(".")[0] not in ("sglang", "deepeyes_patch")
+    return is_of_another_package or f"{module}.".startswith(f"{missing}.")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from deepeyes_patch.seams import table
 from deepeyes_patch.seams.examine import Finding, examine
+from deepeyes_patch.seams.rows import Seam
 from deepeyes_patch.seams.source import SourceView
 from deepeyes_patch.settings import REPAIRS
 
@@ -23,11 +24,12 @@ NATIVE, NEEDED, READY, AVAILABLE, INCOMPATIBLE, UNKNOWN = (
 
 @dataclass
 class Repair:
-    """The state of a repair, why, and what stands at its seams."""
+    """The state of a repair, why, what stands at its seams, and the files of SGLang's that it depends on."""
 
     state: str
     detail: str = ""
     seams: list[Finding] = field(default_factory=list)
+    files: frozenset[Path] = frozenset()
 
     @property
     def problems(self) -> list[str]:
@@ -43,7 +45,9 @@ def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
         "video": Repair(AVAILABLE, "for ids that transformers made of videos"),
     }
     for name, repair in repairs.items():
-        repair.seams = examine(view, [seam for seam in table.SEAMS if seam.repair == name])
+        rows = [seam for seam in table.SEAMS if seam.repair == name]
+        repair.seams = examine(view, rows)
+        repair.files = _files(view, rows, repair.seams)
         if repair.problems:
             repair.state = INCOMPATIBLE
             repair.detail = "; ".join(repair.problems)
@@ -57,9 +61,16 @@ def unknown() -> dict[str, Repair]:
     return {name: Repair(UNKNOWN, "no SGLang here") for name in REPAIRS}
 
 
+def _files(view: SourceView, rows: Iterable[Seam], findings: Iterable[Finding]) -> frozenset[Path]:
+    """The modules that rows name, and those that define an inherited or imported function."""
+    modules = [module for row in rows if (module := view.module(row.module)) is not None]
+    defining = [Path(finding.file) for finding in findings if finding.file is not None]
+    return frozenset([*(module.path for module in modules), *defining])
+
+
 def wrapped_files(repairs: Iterable[Repair]) -> list[Path]:
-    """The files of SGLang's that define what the repairs take hold of."""
-    return sorted({Path(f.file) for repair in repairs for f in repair.seams if f.file is not None})
+    """The files of SGLang's in which the functions of the table stand."""
+    return sorted(frozenset[Path]().union(*(repair.files for repair in repairs)))
 
 
 def _mrope(view: SourceView) -> Repair:

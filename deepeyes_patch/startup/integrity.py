@@ -8,10 +8,10 @@ import pkgutil
 import sys
 from typing import Any
 
-from deepeyes_patch import bootstrap
+import deepeyes_patch
 from deepeyes_patch.errors import DeepEyesPatchError
 
-WRAPT_MINIMUM = (1, 16)
+WRAPT_MINIMUM = "1.16"
 
 # What runs in SGLang's processes, by room.
 MODULES = {
@@ -27,6 +27,15 @@ MODULES = {
 }
 
 
+def is_too_old(wrapt_version: str) -> bool:
+    """Whether a version of wrapt is older than `WRAPT_MINIMUM`."""
+    found, minimum = (
+        tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        for version in (wrapt_version, WRAPT_MINIMUM)
+    )
+    return found < minimum
+
+
 def require_wrapt() -> None:
     """Stop where wrapt is too old.
 
@@ -38,10 +47,10 @@ def require_wrapt() -> None:
     import wrapt
 
     version: str = wrapt.__version__  # type: ignore[attr-defined]
-    if tuple(int(part) for part in version.split(".")[:2]) < WRAPT_MINIMUM:
+    if is_too_old(version):
         raise DeepEyesPatchError(
             f"deepeyes-patch needs wrapt 1.16 or newer and found {version} ({wrapt.__file__}). "
-            f"Run: pip install 'wrapt>=1.16'"
+            "Run: pip install 'wrapt>=1.16'"
         )
 
 
@@ -53,7 +62,7 @@ def require_all_modules() -> None:
     DeepEyesPatchError
         It was not installed, or has been removed.
     """
-    folder = os.path.dirname(bootstrap.__file__)
+    folder = os.path.dirname(deepeyes_patch.__file__)
     for room, names in MODULES.items():
         present = {module.name for module in pkgutil.iter_modules([os.path.join(folder, room)])}
         for name in names:
@@ -72,6 +81,8 @@ def load(reference: str) -> Any:
     DeepEyesPatchError, RuntimeError
         The module is gone, or another version has been installed meanwhile.
     """
+    from deepeyes_patch import bootstrap  # not above: `doctor` reports a bootstrap that is missing
+
     module_name, _, function = reference.partition(":")
     module_name = f"deepeyes_patch.{module_name}"
     if module_name not in sys.modules:

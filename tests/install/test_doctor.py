@@ -382,7 +382,7 @@ def test_deep_where_sglang_cannot_be_imported(environment: Interpreter) -> None:
 
 
 def test_every_finding_is_documented_and_tested_here() -> None:
-    source = (CHECKOUT / "deepeyes_patch" / "cli" / "doctor.py").read_text()
+    source = (CHECKOUT / "deepeyes_patch" / "cli" / "findings.py").read_text()
     text = (CHECKOUT / "docs" / "en" / "cli.md").read_text()
     table = text[text.index("| finding |") : text.index("A child with `-S`")]
     documented = {word for line in table.splitlines() for word in line[: line.find(" | ")].split("`")[1::2]}

@@ -1,0 +1,104 @@
+"""What ``doctor`` looks at: start-up files, child interpreters, packages, switches and SGLang's source."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deepeyes_patch import settings
+from deepeyes_patch.cli import installation, probe, repairs
+from deepeyes_patch.cli.installation import Package, StartFile
+from deepeyes_patch.cli.repairs import Repair
+from deepeyes_patch.errors import SettingsError
+from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
+
+DEEP_SECONDS = 600  # importing SGLang on a busy machine
+
+# Beside our own: the variables that decide whether the package is reached.
+_VARIABLES = (SWITCH, RELAX_SWITCH, "SGLANG_PLUGINS", "SGLANG_RUST_SERVER")
+_PACKAGES = ("sglang", "torch", "transformers", "triton", "wrapt")
+
+
+@dataclass
+class Inspection:
+    """The facts that `findings` judges and ``doctor`` prints.
+
+    ``children``: whether the hooks are live in child interpreters, by flag. ``copies``: folders that hold
+    our package. ``damaged``: files of ours that differ from what pip installed. ``overlaid``: files of
+    SGLang's that differ from its wheel; ``None`` if that cannot be told. ``loads_plugin``: whether this
+    SGLang loads us through our entry point. ``selected``: the repairs that are switched on; ``source``: the
+    variable that says so. ``deep``: what the child of ``--deep`` reports.
+    """
+
+    files: list[StartFile]
+    children: dict[str, str]
+    copies: list[Path]
+    damaged: list[str]
+    packages: dict[str, Package]
+    overlaid: list[str] | None
+    loads_plugin: bool
+    variables: dict[str, str | None]
+    selected: frozenset[str]
+    source: str | None
+    switch_error: str | None
+    repairs: dict[str, Repair]
+    cuda: str | None
+    deep: dict[str, Any] | None
+
+
+def inspect(deep: bool) -> Inspection:
+    """Look at everything; with ``deep``, import SGLang in a child."""
+    children = probe.start_children()  # they run while this process reads
+    selected, source, switch_error = _switch()
+    packages = {name: installation.package(name) for name in _PACKAGES}
+    sglang = packages["sglang"]
+    examined = repairs.examine_all(Path(sglang.path), selected) if sglang.path else repairs.unknown()
+    return Inspection(
+        files=installation.start_files(),
+        children=probe.answers(children),
+        copies=installation.copies(),
+        damaged=installation.damaged_files(),
+        packages=packages,
+        overlaid=installation.overlaid(sglang, repairs.wrapped_files(examined.values())),
+        loads_plugin=installation.loads_our_plugin(sglang),
+        variables={name: os.environ.get(name) for name in _VARIABLES},
+        selected=selected,
+        source=source,
+        switch_error=switch_error,
+        repairs=examined,
+        cuda=installation.cuda_device(),
+        deep=_import_in_child(selected) if deep else None,
+    )
+
+
+def _switch() -> tuple[frozenset[str], str | None, str | None]:
+    """The repairs that are switched on, the variable that says so, and what is wrong with it."""
+    try:
+        selection = settings.read(os.environ)
+    except SettingsError as error:
+        return frozenset(), None, str(error)
+    return selection.repairs, selection.source, None
+
+
+def _import_in_child(selected: frozenset[str]) -> dict[str, Any]:
+    """What `deepeyes_patch.cli.deep` reports; with no repair switched on, of the default ones."""
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "deepeyes_patch.cli.deep"],
+            env={**os.environ, SWITCH: ",".join(sorted(selected or settings.DEFAULT))},
+            capture_output=True,
+            text=True,
+            timeout=DEEP_SECONDS,
+        )
+        report: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"repairs": {}, "cuda": None, "error": f"SGLang was not imported in {DEEP_SECONDS} s"}
+    except (IndexError, ValueError):
+        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {"repairs": {}, "cuda": None, "error": f"the child ended with {child.returncode}: {last}"}
+    return report
