@@ -184,11 +184,17 @@ class PretokenizedRequest:
         server_videos: ServerVideos | None,
     ) -> Resolution:
         made = 0 if server_videos is None else len(server_videos.grids)
-        if server_videos is None or made != self.video_count or made != len(server_videos.blocks):
+        if server_videos is None or made != self.video_count:
             raise RefusedRequest(
                 "video", f"{self.video_count} video(s) came with input_ids, and the server made {made}"
             )
         blocks = server_videos.blocks
+        if made != len(blocks):
+            raise RefusedRequest(
+                "inexact",
+                f"the ids that SGLang's processor made of {made} video(s) did not pass through "
+                f"deepeyes-patch, so it cannot tell whether the input_ids fit; please report it",
+            )
 
         def describe(index: int) -> str:
             t, h, w = server_videos.grids[index]

@@ -276,7 +276,10 @@ def test_a_receiver_that_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.delattr(cls, "_recv_mm_data")
     deepeyes_patch.install(["processor"])
     try:
-        with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match="defines _recv_mm_data"):
+        with pytest.raises(
+            deepeyes_patch.IncompatibleSGLangError,
+            match=r"problem: _recv_mm_data\(mm_processor, prompt\): found nothing",
+        ):
             processors.build("qwen3_vl")
     finally:
         deepeyes_patch.uninstall()

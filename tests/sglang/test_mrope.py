@@ -179,9 +179,9 @@ def test_no_rope_with_sections_where_our_modules_are_gone(
 ) -> None:
     """As after ``pip uninstall`` while SGLang starts. It got stock's, and a scheduler said nothing."""
     from deepeyes_patch import mrope
-    from deepeyes_patch.startup import installer
+    from deepeyes_patch.startup import integrity
 
-    monkeypatch.setattr(installer, "_require_own_modules", lambda: None)  # they were there, then
+    monkeypatch.setattr(integrity, "require_all_modules", lambda: None)  # they were there, then
     monkeypatch.setitem(sys.modules, "deepeyes_patch.mrope.binding", None)
     monkeypatch.delattr(mrope, "binding", raising=False)
     deepeyes_patch.install(["mrope"])
@@ -229,6 +229,7 @@ def building(
     def construct(self: Any, scaling: dict[str, Any]) -> None:
         built.append(build(rope_module, scaling))
 
+    construct.__module__ = module.__name__  # a constructor from elsewhere is refused
     cls = getattr(module, cls_name)
     monkeypatch.setattr(cls, "__init__", construct)
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import deepeyes_patch
 from tests.lab import models, processors
 from tests.sglang import rollouts
 from tests.sglang.rollouts import SIZES, Request, assert_exact, attempt, picture
