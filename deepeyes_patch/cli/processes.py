@@ -1,14 +1,19 @@
-"""Running processes and the records in them, out of ``/proc``."""
+"""Running processes, as psutil lists them, and the records in them.
+
+psutil is imported when ``status`` runs and not before: SGLang requires it, and it is no dependency of ours.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deepeyes_patch.cli.terminal import CommandError
 from deepeyes_patch.observe import record
 
 PROC = Path("/proc")
@@ -30,21 +35,41 @@ class Unreadable(Exception):
     """A process of another user, or in a sandbox: its descriptors may not be looked at."""
 
 
-def available() -> bool:
-    return (PROC / "self" / "fd").exists()
+def require_means() -> None:
+    """Stop where processes cannot be looked at.
+
+    Raises
+    ------
+    CommandError
+        There is no ``/proc``, or no psutil.
+    """
+    if not (PROC / "self" / "fd").exists():
+        raise CommandError(
+            "there is no /proc here to find processes in. Call deepeyes_patch.status() in the process "
+            "itself, or look for its line in SGLang's log.",
+            3,
+        )
+    _psutil()
+
+
+def _psutil() -> Any:
+    try:
+        import psutil
+    except ImportError as error:
+        raise CommandError(
+            f"{sys.executable} cannot import psutil, which lists processes ({error}). SGLang requires it. "
+            f"Use the Python that SGLang runs with, or run: {sys.executable} -m pip install psutil",
+            3,
+        ) from error
+    return psutil
 
 
 def running() -> dict[int, int]:
-    """The parent of each process, by pid; zombies are over."""
-    found = {}
-    for entry in PROC.iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError):
-                # The command, in parentheses, may hold blanks and parentheses itself.
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if fields[0] not in "ZX":
-                    found[int(entry.name)] = int(fields[1])
-    return found
+    """The parent of each process, by pid; zombies have ended."""
+    psutil = _psutil()
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    processes = [process.info for process in psutil.process_iter(["pid", "ppid", "status"])]
+    return {info["pid"]: info["ppid"] for info in processes if info["status"] not in ended}
 
 
 def family(root: int, parents: dict[int, int]) -> list[int]:
@@ -64,13 +89,14 @@ def look_at(pid: int, parent: int) -> Process:
 
 
 def _name(pid: int) -> str:
+    """The command line of a process, or the kernel's name of one that has none."""
+    psutil = _psutil()
     try:
-        words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        comm = (PROC / str(pid) / "comm").read_text(errors="replace").strip()
-    except OSError:
+        process = psutil.Process(pid)
+        line = " ".join(word for word in process.cmdline() if word)
+        return line or f"[{process.name()}]"
+    except (psutil.Error, OSError):  # it has ended, or may not be looked at
         return "?"
-    line = " ".join(word for word in words if word)
-    return line or f"[{comm}]"
 
 
 def _record(pid: int) -> dict[str, Any] | None:
@@ -86,16 +112,16 @@ def _record(pid: int) -> dict[str, Any] | None:
             if os.readlink(folder / name) != _LINK:
                 continue
             for _ in range(_TRIES):
-                with open(folder / name, "rb") as held:
-                    found = record.read(held.read(record.SIZE))
-                if found is not None:
+                with open(folder / name, "rb") as memory:
+                    content = record.read(memory.read(record.SIZE))
+                if content is not None:
                     # A descriptor that was handed over by hand is another process's record.
-                    return found if found["pid"] == _own_pid(pid) else None
+                    return content if content["pid"] == _pid_of_itself(pid) else None
                 time.sleep(0.01)
     return None
 
 
-def _own_pid(pid: int) -> int:
+def _pid_of_itself(pid: int) -> int:
     """The process id as the process itself knows it, in a container another than ours."""
     for line in (PROC / str(pid) / "status").read_text().splitlines():
         if line.startswith("NSpid:"):

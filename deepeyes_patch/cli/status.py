@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from deepeyes_patch import __version__
 from deepeyes_patch.cli import processes, terminal
 from deepeyes_patch.cli.processes import Process
 from deepeyes_patch.observe import counters
@@ -28,36 +29,31 @@ def add(commands: Any) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    if not processes.available():
-        raise terminal.CommandError(
-            "there is no /proc here to find processes in. Call deepeyes_patch.status() in the process "
-            "itself, or look for its line in SGLang's log.",
-            3,
-        )
-    found = _all() if arguments.pid is None else _below(arguments.pid)
-    live = [process for process in found if process.record is not None]
+    processes.require_means()
+    shown = _all_live() if arguments.pid is None else _with_descendants(arguments.pid)
+    live = [process for process in shown if process.record is not None]
     failed = [process for process in live if _failures(process)]
     ok = bool(live) and not failed
     if arguments.json:
-        terminal.print_json("status", ok, processes=[_as_json(process) for process in found])
+        terminal.print_json("status", ok, processes=[_as_json(process) for process in shown])
     else:
-        _print(found, arguments.pid)
+        _print(shown, arguments.pid)
     return 0 if ok else 1
 
 
-def _all() -> list[Process]:
-    found = []
+def _all_live() -> list[Process]:
+    live = []
     for pid, parent in sorted(processes.running().items()):
         try:
             process = processes.look_at(pid, parent)
         except processes.Unreadable:
             continue
         if process.record is not None:
-            found.append(process)
-    return found
+            live.append(process)
+    return live
 
 
-def _below(pid: int) -> list[Process]:
+def _with_descendants(pid: int) -> list[Process]:
     parents = processes.running()
     if pid not in parents:
         raise terminal.CommandError(
@@ -65,10 +61,10 @@ def _below(pid: int) -> list[Process]:
             f"one inside a container, ask there.",
             3,
         )
-    found = []
+    readable = []
     for member in processes.family(pid, parents):
         try:
-            found.append(processes.look_at(member, parents[member]))
+            readable.append(processes.look_at(member, parents[member]))
         except processes.Unreadable as error:
             if member == pid:
                 raise terminal.CommandError(
@@ -76,7 +72,7 @@ def _below(pid: int) -> list[Process]:
                     f"root.",
                     3,
                 ) from error
-    return found
+    return readable
 
 
 def _failures(process: Process) -> dict[str, str]:
@@ -96,57 +92,56 @@ def _tally(process: Process) -> tuple[int, int, dict[str, int]]:
 
 def _as_json(process: Process) -> dict[str, Any]:
     restored, passed, refused = _tally(process)
-    kept = process.record or {}
+    record = process.record or {}
     return {
         "pid": process.pid,
         "parent": process.parent,
         "name": process.name,
         "live": process.record is not None,
-        "version": kept.get("version"),
-        "sglang": kept.get("sglang"),
-        "repairs": kept.get("repairs", {}),
+        "version": record.get("version"),
+        "sglang": record.get("sglang"),
+        "repairs": record.get("repairs", {}),
         "restored": restored,
         "passed": passed,
         "refused": refused,
     }
 
 
-def _print(found: list[Process], asked: int | None) -> None:
-    live = [process for process in found if process.record is not None]
+def _print(shown: list[Process], pid: int | None) -> None:
+    live = [process for process in shown if process.record is not None]
     if not live:
-        where = "in any process that you may look at" if asked is None else f"in {asked} or its descendants"
+        where = "in any process that you may look at" if pid is None else f"in {pid} or its descendants"
         print(terminal.wrapped(f"deepeyes-patch is not live {where}."))
         print(terminal.wrapped("What to do: `deepeyes-patch doctor` says whether the installation and the "))
         print(terminal.wrapped("switch are right. A process that has not imported sglang yet has no record."))
         return
     rows = [["PID", "RESTORED", "PASSED", "REFUSED", "PROCESS"]]
-    for process in found:
+    for process in shown:
         restored, passed, refused = _tally(process)
         counts = [str(restored), str(passed), str(sum(refused.values()))] if process.record else ["-"] * 3
-        rows.append([str(process.pid), *counts, terminal.printable(_shown(process.name))])
+        rows.append([str(process.pid), *counts, terminal.printable(_short(process.name))])
     room = terminal.WIDTH - 2
     lines = terminal.table(rows, right={0, 1, 2, 3})
     print(terminal.colour(lines[0], "bold"))
-    for process, line in zip(found, lines[1:], strict=True):
+    for process, line in zip(shown, lines[1:], strict=True):
         print(line if len(line) <= room else f"{line[: room - 3]}...")
         if process.record is None:
             print("         not live")
             continue
-        kept = process.record
         print(terminal.wrapped(terminal.printable(_states(process)), " " * 9))
         for name, state in _failures(process).items():
             print(terminal.colour(terminal.wrapped(terminal.printable(f"{name}: {state}"), " " * 9), "red"))
         if refused := _tally(process)[2]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
             print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), " " * 9))
-        if kept["version"] != _installed_version():
-            print(f"         runs deepeyes-patch {terminal.printable(kept['version'])}")
+        if process.record["version"] != __version__:
+            print(f"         runs deepeyes-patch {terminal.printable(process.record['version'])}")
     versions = {process.record["sglang"] or "of unknown version" for process in live if process.record}
     listed = ", ".join(f"SGLang {terminal.printable(version)}" for version in sorted(versions))
-    print(f"\n{len(live)} of {len(found)} processes live; {listed}")
+    print(f"\n{len(live)} of {len(shown)} processes live; {listed}")
 
 
-def _shown(name: str) -> str:
+def _short(name: str) -> str:
     """A command line without the folder of its program, which would fill the row."""
     if name.startswith("["):  # the kernel's name of something without a command line
         return name
@@ -158,9 +153,3 @@ def _states(process: Process) -> str:
     repairs = (process.record or {}).get("repairs", {})
     words = [f"{name}: {'failed' if s.startswith('failed') else s}" for name, s in repairs.items()]
     return "; ".join(words)
-
-
-def _installed_version() -> str:
-    from deepeyes_patch import __version__
-
-    return __version__

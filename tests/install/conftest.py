@@ -124,6 +124,7 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hatchling>=1.27",
         "editables",
         "setuptools",
+        "psutil",
     )
     return folder
 

@@ -119,7 +119,7 @@ def layer(
 ) -> Iterator[Interpreter]:
     """An environment without byte code that no process can write to, as below a container."""
     environment = interpreters.create(tmp_path / "layer" / "env")
-    by_uv("install", wheel, python=environment.python)
+    by_uv("install", wheel, "psutil", python=environment.python)  # as SGLang brings it, for `status`
     root = tmp_path / "layer"
     if request.param == "mount":
         prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _MOUNT, str(root)]

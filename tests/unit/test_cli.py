@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from deepeyes_patch.cli import deep, repairs, run, status, terminal, verify
 from deepeyes_patch.cli import main as cli_main
-from deepeyes_patch.cli import repairs, run, status, terminal, verify
 from deepeyes_patch.cli.terminal import CommandError
-from deepeyes_patch.seams.examine import Seam
-from deepeyes_patch.seams.source import Sources
+from deepeyes_patch.seams import table
 from tests.interpreters import CHECKOUT, Interpreter, clean_environ, held
 
 COMMANDS = ("doctor", "verify", "run", "status")
@@ -165,6 +164,51 @@ def test_status_of_a_process_without_it() -> None:
     assert os.getpid() in [process["pid"] for process in found["processes"]]
 
 
+def test_status_without_psutil(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert cli_main.main(["status", str(os.getpid())]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "psutil" in printed.err
+    assert "-m pip install psutil" in printed.err
+
+
+def test_no_other_command_imports_psutil() -> None:
+    program = """
+import sys
+from deepeyes_patch.cli import doctor, findings, inspection, processes, run, status, verify
+print("psutil" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, env=clean_environ(), capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_status_shows_descendants_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each process before its children, with its command line; a zombie has ended."""
+    program = """
+import atexit, os, subprocess, sys, time
+from pathlib import Path
+
+grandchild = "subprocess.Popen([sys.executable, '-c', 'input()', 'grandchild'])"
+middle = f"import subprocess, sys; {grandchild}; input()"
+child = subprocess.Popen([sys.executable, "-c", middle, "child"], stdin=subprocess.PIPE)
+atexit.register(child.communicate, b"\\n\\n")
+zombie = subprocess.Popen([sys.executable, "-c", "pass"])
+os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+while not Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().strip():
+    time.sleep(0.01)
+"""
+    with held(program) as pid:
+        assert cli_main.main(["status", "--json", str(pid)]) == 1
+    shown = json.loads(capsys.readouterr().out)["processes"]
+    assert [process["name"].split()[-1] for process in shown[1:]] == ["child", "grandchild"]
+    assert shown[0]["pid"] == pid
+    assert [process["parent"] for process in shown] == [os.getpid(), pid, shown[1]["pid"]]
+    assert not any(process["live"] for process in shown)
+
+
 def test_status_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("deepeyes_patch.cli.processes.PROC", tmp_path)
     with pytest.raises(CommandError, match=r"no /proc here.*deepeyes_patch.status\(\)"):
@@ -175,7 +219,7 @@ def test_status_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_status_of_another_users_process() -> None:
     """A process of root's, looked at by nobody."""
     program = """
-import os, sys
+import os, psutil, sys
 from deepeyes_patch.cli.main import main
 from deepeyes_patch.cli import doctor, run, status, verify
 os.setuid(65534)
@@ -194,7 +238,7 @@ sys.exit(main(["status", "1"]))
 
 def test_a_failed_repair_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     program = (
-        "from deepeyes_patch import record, counters\n"
+        "from deepeyes_patch.observe import record, counters\n"
         "record.publish('0.1.0', {'processor': 'failed (no such seam)'}, counters.NAMES)"
     )
     with held(program) as pid:
@@ -210,7 +254,8 @@ def test_all_repairs_fit_the_width(capsys: pytest.CaptureFixture[str]) -> None:
         "video": "patched (preprocess_video)",
     }
     program = (
-        f"from deepeyes_patch import record, counters\nrecord.publish('0.1.0', {states!r}, counters.NAMES)"
+        "from deepeyes_patch.observe import record, counters\n"
+        f"record.publish('0.1.0', {states!r}, counters.NAMES)"
     )
     with held(program) as pid:
         assert cli_main.main(["status", str(pid)]) == 0
@@ -219,68 +264,55 @@ def test_all_repairs_fit_the_width(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, shown.splitlines())) <= terminal.WIDTH, shown
 
 
-# --- sources ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def sources(tmp_path: Path) -> Sources:
-    package = tmp_path / "pack"
-    files = {
-        "__init__.py": "",
-        "base.py": "class Base:\n    async def asked(self, a, *, b=1, **rest): ...\n",
-        "sub/__init__.py": "from .inner import Inner as Renamed\nfrom pack.base import *\nAlias = Renamed\n",
-        "sub/inner.py": (
-            "from ..base import Base\n"
-            "if True:\n    from pack.base import Base as B2\n"
-            "class Inner(B2):\n    @abc.abstractmethod\n    def left(self): ...\n    def own(self, x): ...\n"
-            "def loop(a): ...\n"
-        ),
-        "circle.py": "from .circle import thing\n",
-        "broken.py": "def (",
-    }
-    for name, text in files.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
-    return Sources(package)
-
-
-def test_names_are_followed_through_imports(sources: Sources) -> None:
-    module = sources.module("pack.sub")
-    for name, home in (("Renamed", "pack.sub.inner"), ("Alias", "pack.sub.inner"), ("Base", "pack.base")):
-        found = sources.find(module, name)
-        assert found is not None, name
-        assert found.module.name == home
-    assert sources.find(module, "nothing") is None
-    assert sources.find(sources.module("pack.circle"), "thing") is None
-    assert sources.module("pack.broken") is None
-    assert sources.module("other") is None
-
-
-@pytest.mark.parametrize(
-    ("seam", "problem"),
-    [
-        (Seam("own", ("x",), coroutine=False), None),
-        (Seam("asked", ("a", "b", "rest"), coroutine=True), None),
-        (Seam("asked", ("c",)), "it takes no c"),
-        (Seam("own", (), coroutine=True), "it must be async"),
-        (Seam("asked", (), coroutine=False), "it must not be async"),
-        (Seam("left", ()), "abstract, and nothing implements it"),
-        (Seam("gone", ()), "missing"),
-        (Seam("gone", (), optional=True), None),
-    ],
-)
-def test_seams_in_a_source(sources: Sources, seam: Seam, problem: str | None) -> None:
-    owner = sources.find(sources.module("pack.sub"), "Renamed")
-    (finding,) = sources.examine(owner, [seam])
-    assert finding.problem == problem
+# --- doctor -------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_is_no_sglang_is_incompatible(tmp_path: Path) -> None:
     (tmp_path / "sglang").mkdir()
-    found = repairs.examine(tmp_path / "sglang", {"processor"})
-    assert found["processor"].state == "incompatible"
-    assert "process_mm_data_async: missing" in found["processor"].detail
-    assert found["mrope"].state == "incompatible"
+    examined = repairs.examine_all(tmp_path / "sglang", {"processor"})
+    assert examined["processor"].state == "incompatible"
+    assert "process_mm_data_async: missing" in examined["processor"].detail
+    assert examined["mrope"].state == "incompatible"
+    assert repairs.wrapped_files(examined.values()) == []
+
+
+def test_every_module_of_the_table_is_compared_with_the_wheel(tmp_path: Path) -> None:
+    """Also one whose function is gone, which is what an edited file may look like."""
+    expected = set()
+    for module in {seam.module for seam in table.SEAMS}:
+        file = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        expected.add(file)
+    examined = repairs.examine_all(tmp_path / "sglang", {"processor"})
+    assert "process_mm_data_async: missing" in examined["processor"].detail
+    assert set(repairs.wrapped_files(examined.values())) == expected
+
+
+def test_the_file_that_defines_an_imported_function_is_compared_too(tmp_path: Path) -> None:
+    processors = tmp_path / "sglang" / "srt" / "multimodal" / "processors"
+    processors.mkdir(parents=True)
+    (processors / "qwen_vl.py").write_text("from .videos import preprocess_video\n")
+    (processors / "videos.py").write_text("async def preprocess_video(vr): video_metadata = None\n")
+    examined = repairs.examine_all(tmp_path / "sglang", {"video"})
+    assert examined["video"].state == "ready"
+    assert repairs.wrapped_files([examined["video"]]) == [processors / "qwen_vl.py", processors / "videos.py"]
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "expected"),
+    [
+        ("sglang.srt.entrypoints.grpc_server", "grpc", True),
+        ("sglang.srt.rust_server.server", "sglang.srt.rust_server", True),
+        ("sglang.srt.rust_server.server", "sglang.srt.rust_server.server", True),
+        ("sglang.srt.models.qwen3_vl", "sglang.srt.layers.attention", False),
+        ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen", False),
+        ("sglang.srt.models.qwen3_vl", "deepeyes_patch.mrope", False),
+    ],
+)
+def test_modules_that_deep_may_pass_over(module: str, missing: str, expected: bool) -> None:
+    error = ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+    assert deep._is_excusable(module, error) == expected
 
 
 # --- verify -------------------------------------------------------------------------------------------
