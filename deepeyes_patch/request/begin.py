@@ -16,9 +16,9 @@ from deepeyes_patch.observe import counters
 from deepeyes_patch.request import grids, media, media_errors
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.verify import verify
+from deepeyes_patch.seams.facts import makes_no_metadata
 from deepeyes_patch.seams.families import Model, model_of
 from deepeyes_patch.seams.live import LiveView
-from deepeyes_patch.seams.table import makes_no_metadata
 from deepeyes_patch.seams.wrapping import Call
 
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from deepeyes_patch.seams.rows import (
-    Function,
-    Handle,
-    Seam,
-    View,
-    always,
-    defining,
-    ending,
-    having,
-    named,
-    nowhere,
+from deepeyes_patch.seams.facts import (
+    KERNEL,
+    ignores_interleaving,
+    kernel_reads_t_alone,
+    makes_artifacts,
+    makes_no_metadata,
 )
+from deepeyes_patch.seams.rows import Seam, always, defining, ending, having, named, nowhere
 
 QWEN_VL = "sglang.srt.multimodal.processors.qwen_vl"
 FACTORY = "sglang.srt.managers.multimodal_processor"
@@ -31,38 +27,6 @@ RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.serve
 ROTARY_EMBEDDING = "sglang.srt.layers.rotary_embedding"
 MODELS = ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen3_vl_moe", "sglang.srt.models.qwen3_5")
 QWEN3_5 = MODELS[-1]
-
-KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
-
-
-# --- facts about a release ----------------------------------------------------------------------------
-
-
-def makes_artifacts(view: View, qwen_vl: Handle) -> bool:
-    """Whether raw images go through ``compose_image_artifacts``, so that build_input_ids alone makes ids."""
-    owners = [cls for _, cls in view.classes(qwen_vl) if view.function(cls, "process_mm_data_async")]
-    return any(view.function(cls, "compose_image_artifacts") for cls in owners)
-
-
-def ignores_interleaving(view: View, rotary_embedding: Handle) -> bool:
-    """Whether MRotaryEmbedding does not know ``mrope_interleaved``."""
-    cls = view.named(rotary_embedding, "MRotaryEmbedding")
-    init = None if cls is None else view.function(cls, "__init__")
-    return init is None or "mrope_interleaved" not in init.parameters
-
-
-def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
-    """Whether Qwen3.5's fused kernel is there and takes one position a token."""
-    kernel = view.function(qwen3_5, KERNEL)
-    return kernel is not None and not any("mrope" in name for name in kernel.parameters)
-
-
-def makes_no_metadata(function: Function) -> str | None:
-    """What is wrong with a ``preprocess_video`` that returns bare frames, without times (to 0.5.3.post3)."""
-    return None if "video_metadata" in function.names else "it makes no metadata of the frames that it takes"
-
-
-# --- the rows -----------------------------------------------------------------------------------------
 
 _in_processor = partial(Seam, "processor", QWEN_VL, having("process_mm_data_async"))
 _in_qwen_vl = partial(Seam, "processor", QWEN_VL, None)

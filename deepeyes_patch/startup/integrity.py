@@ -22,7 +22,7 @@ MODULES = {
         *("admit", "begin", "combine", "disaggregation", "frames", "grids", "load", "media", "media_errors"),
         *("scope", "unserved", "verify"),
     ),
-    "seams": ("examine", "families", "live", "rows", "source", "table", "wrapping"),
+    "seams": ("examine", "facts", "families", "live", "rows", "source", "table", "wrapping"),
     "startup": ("activation", "hooks", "installer", "integrity", "stops"),
 }
 
