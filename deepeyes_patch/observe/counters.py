@@ -5,6 +5,7 @@ The counts live in the process's `record`, and in SGLang's Prometheus metrics wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import Any
@@ -26,7 +27,8 @@ def count(name: str) -> None:
     with _lock:
         record.add(_SLOTS[name], 1)
     if _exported:
-        _exported[name].inc()
+        with contextlib.suppress(Exception):  # in a forked child it opens files of its own
+            _exported[name].inc()
 
 
 def count_refusal(refusal: RefusedRequest) -> None:

@@ -66,7 +66,7 @@ def _item_grids(index: int, item: dict[str, Any]) -> list[GridTHW]:
         raise RefusedRequest(
             "media",
             f"preprocessed item {index} of image_data holds no image_grid_thw, so the M-RoPE "
-            f"positions of its image are unknown; its keys are {sorted(map(str, item))}",
+            f"positions of its image are unknown; its keys are {sorted(map(str, item))!s:.200}",
         )
     return rows
 
@@ -105,12 +105,13 @@ def _require_features(index: int, item: dict[str, Any]) -> None:
         raise RefusedRequest(
             "media",
             f"preprocessed item {index} of image_data, of format {_word(form) or 'unknown'}, holds no "
-            f"{' or '.join(needed)}; its keys are {sorted(map(str, item))}",
+            f"{' or '.join(needed)}; its keys are {sorted(map(str, item))!s:.200}",
         )
 
 
 def _word(form: Any) -> str:
-    return str(getattr(form, "name", form) or "").lower()
+    word = getattr(form, "name", form)
+    return "" if word is None else f"{word!s:.50}".lower()
 
 
 def _refuse_odd_metadata(index: int, item: dict[str, Any]) -> None:
@@ -129,7 +130,7 @@ def _refuse_odd_metadata(index: int, item: dict[str, Any]) -> None:
         except (TypeError, ValueError, RuntimeError, OverflowError):
             problems.append(f"{name} of type {type(item[name]).__name__}")
     if "modality" in item and "image" not in (_word(item["modality"]) or "image"):
-        problems.append(f"modality {_word(item['modality'])!s:.50}")
+        problems.append(f"modality {_word(item['modality'])}")
     if problems:
         raise RefusedRequest(
             "media", f"preprocessed item {index} of image_data holds {', '.join(problems)}; leave them out"

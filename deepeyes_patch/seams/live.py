@@ -17,11 +17,11 @@ class LiveView:
         return sys.modules.get(name)
 
     def classes(self, module: ModuleType) -> list[tuple[str, type]]:
-        return [
-            (name, value)
-            for name, value in vars(module).items()
-            if isinstance(value, type) and value.__module__ == module.__name__
-        ]
+        found: dict[type, str] = {}
+        for name, value in vars(module).items():
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                found.setdefault(value, name)  # a second name for a class is no second class
+        return [(name, cls) for cls, name in found.items()]
 
     def named(self, module: ModuleType, name: str) -> type | None:
         found = getattr(module, name, None)
