@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from deepeyes_patch.observe import release
+
 # SHA-256 of the start-up files that belong to this version.
 SHIPPED = {
     "deepeyes_patch.pth": "a2902739bc70d2663e6b4675e9606a8195c773210b82d302df5a964d5afe4d73",
@@ -45,10 +47,12 @@ def site_directories() -> list[Path]:
     folders = [*site.getsitepackages()]
     if site.ENABLE_USER_SITE:
         folders.append(site.getusersitepackages())
-    found: dict[Path, Path] = {}
+    by_place: dict[Path, Path] = {}
     for folder in map(Path, folders):
-        found.setdefault(folder.resolve(), folder)  # two names of one folder, as a link makes them, are one
-    return list(found.values())
+        by_place.setdefault(
+            folder.resolve(), folder
+        )  # two names of one folder, as a link makes them, are one
+    return list(by_place.values())
 
 
 def start_files() -> list[StartFile]:
@@ -63,24 +67,24 @@ def start_files() -> list[StartFile]:
 
 def copies() -> list[Path]:
     """Every folder on the path that holds a ``deepeyes_patch`` package; Python uses the first."""
-    found: dict[Path, Path] = {}
+    parents: dict[Path, Path] = {}
     for entry in sys.path:
         package = Path(entry or ".") / "deepeyes_patch"
         if (package / "__init__.py").is_file():
-            found.setdefault(package.resolve(), package.parent.resolve())
-    return list(found.values())
+            parents.setdefault(package.resolve(), package.parent.resolve())
+    return list(parents.values())
 
 
 def damaged_files() -> list[str]:
     """Files of ours that pip installed and that are gone or differ now, relative to site-packages."""
     try:
-        own = metadata.distribution("deepeyes-patch")
+        ours = metadata.distribution("deepeyes-patch")
     except metadata.PackageNotFoundError:  # a checkout on the path
         return []
     return [
         name
-        for name, digest in _recorded(own)
-        if name.startswith("deepeyes_patch/") and _record_hash(Path(str(own.locate_file(name)))) != digest
+        for name, digest in _recorded(ours)
+        if name.startswith("deepeyes_patch/") and _record_hash(Path(str(ours.locate_file(name)))) != digest
     ]
 
 
@@ -94,42 +98,17 @@ def package(name: str) -> Package:
         return Package()
     folders = list(spec.submodule_search_locations or [])
     folder = Path(folders[0]) if folders else None
-    found = _distribution(name, folder)
+    brought_by = _distribution(name, folder)
     return Package(
-        version=found.version if found else _version_in(folder),
-        distribution=found.metadata["Name"] if found else None,
+        version=brought_by.version if brought_by else _version_in(folder),
+        distribution=brought_by.metadata["Name"] if brought_by else None,
         path=str(folder) if folder else spec.origin,
     )
 
 
 def _distribution(name: str, folder: Path | None) -> metadata.Distribution | None:
-    try:
-        found = metadata.distribution(name)
-    except metadata.PackageNotFoundError:
-        return _renamed(name, folder)
-    if folder is None or _belongs(found, name, folder) or _is_editable(found):
-        return found
-    return _renamed(name, folder)  # what lies first on the path is not what pip installed under that name
-
-
-def _belongs(found: metadata.Distribution, name: str, folder: Path) -> bool:
-    return Path(str(found.locate_file(name))).resolve() == folder.resolve()
-
-
-def _is_editable(found: metadata.Distribution) -> bool:
-    return '"editable": true' in (found.read_text("direct_url.json") or "")
-
-
-def _renamed(name: str, folder: Path | None) -> metadata.Distribution | None:
-    """A rebuild under another name, such as sglang-kt, which lies beside its metadata."""
-    if folder is None:
-        return None
-    for info in sorted(folder.parent.glob("*.dist-info")):
-        if re.match(rf"{name}[-_.]", info.name, re.IGNORECASE):
-            found = metadata.PathDistribution(info)
-            if any(record == f"{name}/__init__.py" for record, _ in _recorded(found)):
-                return found
-    return None
+    """The distribution that brought a package."""
+    return None if folder is None else next(release.distributions(name, folder), None)
 
 
 def _version_in(folder: Path | None) -> str | None:
@@ -149,14 +128,14 @@ def overlaid(sglang: Package, files: Sequence[Path]) -> list[str] | None:
     """
     if sglang.path is None:
         return None
-    found = _distribution("sglang", Path(sglang.path))
-    if found is None or not _belongs(found, "sglang", Path(sglang.path)):
+    brought_by = _distribution("sglang", Path(sglang.path))
+    if brought_by is None:
         return None
     names = [file.relative_to(Path(sglang.path).parent).as_posix() for file in files]
-    recorded = dict(_recorded(found, names))
-    if not recorded:
+    recorded = dict(_recorded(brought_by, names))
+    if not recorded:  # an editable installation
         return None
-    places = {name: Path(str(found.locate_file(name))) for name in recorded}
+    places = {name: Path(str(brought_by.locate_file(name))) for name in recorded}
     return [name for name, digest in recorded.items() if _record_hash(places[name]) != digest]
 
 
@@ -164,15 +143,15 @@ def loads_our_plugin(sglang: Package) -> bool:
     """Whether this SGLang loads plugins (0.5.11 and later), and would find our entry point."""
     if sglang.path is None or not (Path(sglang.path) / "srt" / "plugins" / "__init__.py").is_file():
         return False
-    found = {point.name for point in metadata.entry_points(group="sglang.srt.plugins")}
+    plugins = {point.name for point in metadata.entry_points(group="sglang.srt.plugins")}
     if allowed := os.environ.get("SGLANG_PLUGINS"):
-        found &= {name.strip() for name in allowed.split(",")}
-    return "deepeyes_patch" in found
+        plugins &= {name.strip() for name in allowed.split(",")}
+    return "deepeyes_patch" in plugins
 
 
-def _recorded(found: metadata.Distribution, only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+def _recorded(distribution: metadata.Distribution, only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     """(file, hash) out of RECORD, where it has a SHA-256."""
-    for line in (found.read_text("RECORD") or "").splitlines():
+    for line in (distribution.read_text("RECORD") or "").splitlines():
         # A name with a comma is quoted, and none of those that we look for has one.
         name, _, rest = line.partition(",")
         if rest.startswith("sha256=") and (not only or name in only):

@@ -1,9 +1,15 @@
-"""Which SGLang this process has imported: its version, its distribution and its place. For messages only."""
+"""Which SGLang this is: its version, its distribution and its place. For messages and ``doctor`` only."""
 
 from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 TESTED = "0.5.3 to 0.5.23, every release"
 
@@ -14,16 +20,16 @@ def version() -> str:
     From 0.5.7 on, SGLang asks for the version of a distribution called ``sglang``. Where there is none, as in
     a source tree or in a rebuild under another name, it calls itself 0.0.0.dev0.
     """
-    own = str(getattr(sys.modules.get("sglang"), "__version__", "of unknown version"))
-    if own.startswith("0.0.0") or own == "of unknown version":
-        versions = [version for _, version in _distributions(_place())]
-        return versions[0] if len(versions) == 1 else own
-    return own
+    stated = str(getattr(sys.modules.get("sglang"), "__version__", "of unknown version"))
+    if stated.startswith("0.0.0") or stated == "of unknown version":
+        versions = [version for _, version in _names_and_versions(_place())]
+        return versions[0] if len(versions) == 1 else stated
+    return stated
 
 
 def description() -> str:
     """Version, distribution and place of the imported SGLang."""
-    names = [f"distribution {name} {version}" for name, version in _distributions(_place())]
+    names = [f"distribution {name} {version}" for name, version in _names_and_versions(_place())]
     return f"SGLang {version()} ({', '.join(names) or 'no distribution: a source tree'}, {_place()})"
 
 
@@ -31,17 +37,48 @@ def _place() -> str:
     return getattr(sys.modules.get("sglang"), "__file__", None) or "an unknown place"
 
 
-@functools.lru_cache(maxsize=8)  # it reads the metadata of every distribution: more than a second of CPU time
-def _distributions(place: str) -> tuple[tuple[str, str], ...]:
-    """(name, version) of the distributions that provide the module ``sglang``, whatever they are called.
+@functools.lru_cache(
+    maxsize=8
+)  # it reads files of every distribution, and a refused request names the version
+def _names_and_versions(place: str) -> tuple[tuple[str, str], ...]:
+    """(name, version) of each distribution that brought the SGLang whose ``__init__.py`` is ``place``."""
+    found = distributions("sglang", Path(place).parent)
+    return tuple(sorted({(str(one.metadata["Name"]), one.version) for one in found}))
 
-    ``place`` is where the imported SGLang lies: the answer is kept for it.
+
+def distributions(package: str, folder: Path) -> Iterator[metadata.Distribution]:
+    """The distributions that brought the package in ``folder``. Nothing is imported.
+
+    One with the package's own name comes first, and again among the others. Rebuilds, such as sglang-kt, have
+    another name. A source tree that lies before them on the path was brought by none.
     """
-    if sys.version_info >= (3, 11):
-        from importlib import metadata
-    else:
-        # Python 3.10's own overlooks distributions without top_level.txt.
-        import importlib_metadata as metadata
+    from importlib import metadata
 
-    names = metadata.packages_distributions().get("sglang") or ()
-    return tuple((name, metadata.version(name)) for name in sorted(set(names)))
+    for one in metadata.distributions(name=package):
+        if _is_beside(one, package, folder) or _is_editable(one, folder):
+            yield one
+    for one in metadata.distributions():
+        if _is_editable(one, folder) or (_is_beside(one, package, folder) and _lists(one, package)):
+            yield one
+
+
+def _is_beside(distribution: metadata.Distribution, package: str, folder: Path) -> bool:
+    return Path(str(distribution.locate_file(package))).resolve() == folder.resolve()
+
+
+def _lists(distribution: metadata.Distribution, package: str) -> bool:
+    if package in (distribution.read_text("top_level.txt") or "").split():
+        return True
+    return f"\n{package}/__init__.py," in "\n" + (distribution.read_text("RECORD") or "")
+
+
+def _is_editable(distribution: metadata.Distribution, folder: Path) -> bool:
+    """Whether pip installed the source tree that holds ``folder`` in editable mode (PEP 610)."""
+    text = distribution.read_text("direct_url.json") or ""
+    if '"editable": true' not in text:
+        return False
+    import json
+    from urllib.parse import unquote, urlparse
+
+    tree = Path(unquote(urlparse(json.loads(text)["url"]).path)).resolve()
+    return folder.resolve().is_relative_to(tree)

@@ -32,7 +32,6 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         "-d",
         index,
         "wrapt>=1.16",
-        "importlib-metadata",
     ]
     subprocess.run(download, env=clean_environ(), check=True, timeout=SECONDS, capture_output=True)
     (wheel,) = (CHECKOUT / ".lab" / "wheel").glob("*/*.whl")  # `make lab` keeps it up to date

@@ -120,7 +120,6 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-d",
         folder,
         "wrapt>=1.16",
-        "importlib-metadata",
         "hatchling>=1.27",
         "editables",
         "setuptools",

@@ -153,7 +153,7 @@ def test_the_environment_below_holds_the_dependencies(
     # --system-site-packages: our .pth runs before the site directory that holds wrapt is on the path.
     environment = interpreters.create(tmp_path / "env", system_site_packages=True)
     lower = tmp_path / "lower"
-    by_uv("install", "--target", lower, "wrapt", "importlib-metadata", python=environment.python)
+    by_uv("install", "--target", lower, "wrapt", python=environment.python)
     by_uv("install", "--no-deps", wheel, python=environment.python)
     (environment.site_packages / "zzz-lower.pth").write_text(f"{lower}\n")
     order = (

@@ -38,7 +38,7 @@ def targeted(
     folder = tmp_path_factory.mktemp("targeted")
     created = interpreters.create(folder / "env")
     (folder / "target").mkdir()
-    for name in ("deepeyes_patch", "wrapt", "importlib_metadata", "zipp", "deepeyes_patch.pth"):
+    for name in ("deepeyes_patch", "wrapt", "deepeyes_patch.pth"):
         (folder / "target" / name).symlink_to(installed.site_packages / name)
     return on_made_up(created, sglang_path, PYTHONPATH=f"{folder / 'target'}:{sglang_path}")
 

@@ -57,7 +57,7 @@ def test_from_the_previous_version_to_none(
 ) -> None:
     install: Install = request.getfixturevalue(name)
     root, site = fresh.python.parent.parent, fresh.site_packages
-    install("install", "wrapt", "importlib-metadata", python=fresh.python)
+    install("install", "wrapt", python=fresh.python)
     before = files_below(root)
     dependencies = files_below(site)
 
