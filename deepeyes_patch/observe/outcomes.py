@@ -12,9 +12,9 @@ import logging
 import os
 
 from deepeyes_patch import __version__, bootstrap, settings
-from deepeyes_patch.errors import SettingsError
+from deepeyes_patch.errors import DeepEyesPatchError, SettingsError
 from deepeyes_patch.observe import counters, record, release
-from deepeyes_patch.settings import REPAIRS
+from deepeyes_patch.settings import REPAIRS, SWITCH
 
 logger = logging.getLogger("deepeyes_patch")
 _HTTP_SERVER = "sglang.srt.entrypoints.http_server"
@@ -77,10 +77,16 @@ def raise_failure(repair: str) -> None:
     Raises
     ------
     DeepEyesPatchError
-        Or whatever else stopped the hook.
+        It could not: that error, or one that says what stopped the hook.
     """
-    if repair in _failures:
-        raise _failures[repair].with_traceback(None)  # it would grow with every time
+    failure = _failures.get(repair)
+    if isinstance(failure, DeepEyesPatchError):
+        raise failure.with_traceback(None)  # it would grow with every time
+    if failure is not None:
+        raise DeepEyesPatchError(
+            f"deepeyes-patch cannot apply its {repair!r} repair, {type(failure).__name__}: {failure}. Fix "
+            f"that, or set {SWITCH}=off to serve unrepaired"
+        ) from failure
 
 
 def status() -> dict[str, str]:
@@ -122,7 +128,7 @@ def _state(repair: str, installed: frozenset[str]) -> str:
         return "off"
     if repair in _failures:
         failure = _failures[repair]
-        first, *_ = str(failure).splitlines() or [type(failure).__name__]
+        first = next(filter(None, str(failure).splitlines()), type(failure).__name__)
         return f"failed ({first})"
     return _words.get(repair, "waiting")
 

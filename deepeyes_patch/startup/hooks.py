@@ -113,10 +113,11 @@ def _is_being_imported(module: ModuleType) -> bool:
 
 
 def _when_complete(module: ModuleType, hook: Hook) -> None:
-    """Run a hook as soon as the import of a module, which is under way, has ended.
+    """Register a hook as soon as the import of a module, which is under way, has ended.
 
     wrapt would run it at once, over half of a module. The import system sets ``__spec__._initializing`` to
-    False when it is done; the spec is turned into one that notices.
+    False when it is done; the spec is turned into one that notices. The hook runs before the flag is set:
+    until then, no other thread gets the module.
     """
     spec: Any = module.__spec__
     original = type(spec)
@@ -128,14 +129,16 @@ def _when_complete(module: ModuleType, hook: Hook) -> None:
 
         @_initializing.setter
         def _initializing(self, value: bool) -> None:
-            self.__dict__["_initializing"] = value
-            if not value:
+            if value:
+                self.__dict__["_initializing"] = value
+            else:
                 finish()
 
     def finish() -> None:
         spec.__class__ = original
-        if sys.modules.get(module.__name__) is module:  # else its import has failed
-            hook(module)
+        # wrapt runs the hook now, or with the next import if this one has failed.
+        wrapt.register_post_import_hook(hook, module.__name__)
+        spec._initializing = False  # where `original` is another Noticing, its hook comes next
 
     spec.__class__ = Noticing
     if not spec.__dict__["_initializing"]:  # it ended on another thread meanwhile
