@@ -15,7 +15,12 @@ _building: ContextVar[bool] = ContextVar("deepeyes_patch_building", default=Fals
 
 
 def build_model(call: Call) -> None:
-    """``...ForConditionalGeneration.__init__`` of Qwen3-VL, its MoE and Qwen3.5."""
+    """``...ForConditionalGeneration.__init__`` of Qwen3-VL, its MoE and Qwen3.5.
+
+    Such a model is not built where the repair failed. ``get_rope`` refuses its ropes too, but an SGLang
+    without ``get_rope`` has nothing there to wrap.
+    """
+    outcomes.raise_failure("mrope")
     with building():
         call.proceed()
 

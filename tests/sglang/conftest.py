@@ -6,7 +6,9 @@ SGLang they fail, they are not skipped.
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 import deepeyes_patch
-from tests.lab import flags, models, qwen3_5
+from tests.lab import children, flags, models, qwen3_5
 from tests.sglang import ways
 
 os.environ.update(flags.ENVIRONMENT)
@@ -52,6 +54,16 @@ def patched() -> Iterator[None]:
         yield
     finally:
         deepeyes_patch.uninstall()
+
+
+@pytest.fixture(scope="session")
+def in_child(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `tests.sglang.table_child` found in this release."""
+    folder = tmp_path_factory.mktemp("table")
+    command = [sys.executable, "-m", "tests.sglang.table_child", str(folder / "found.json")]
+    children.run(command, folder / "log", seconds=300, env={"DEEPEYES_PATCH": None}, quiet=True)
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
+    return found
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
