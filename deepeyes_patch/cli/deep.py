@@ -10,10 +10,7 @@ import json
 import os
 
 from deepeyes_patch.seams import table
-
-# Before the modules of the table, because a server imports it first: 0.5.3's processors run into a circular
-# import otherwise.
-_FIRST = "sglang.srt.layers.quantization"
+from deepeyes_patch.verification import harness
 
 
 def main() -> None:
@@ -37,7 +34,7 @@ def main() -> None:
 
 def import_seams() -> None:
     """Import every module of the table that this SGLang has and can import here."""
-    importlib.import_module(_FIRST)
+    harness.import_layers()
     for seam in table.SEAMS:
         try:
             importlib.import_module(seam.module)

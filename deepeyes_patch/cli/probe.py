@@ -18,8 +18,8 @@ _MARK = "deepeyes-patch: "
 _LOOK = f"""
 import sys
 names = [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("deepeyes_patch")]
-found = "live" if "SGLangFinder" in names else "broken" if "_BrokenInstallation" in names else "off"
-print("{_MARK}" + found, flush=True)
+state = "live" if "SGLangFinder" in names else "broken" if "_BrokenInstallation" in names else "off"
+print("{_MARK}" + state, flush=True)
 """
 
 # A spawned child, which inherits this one's flags, looks for itself.
@@ -33,8 +33,8 @@ if __name__ == "__main__":
 
 _FIND = f"""
 import importlib.machinery
-found = "found" if importlib.machinery.PathFinder.find_spec("deepeyes_patch") else "missing"
-print("{_MARK}" + found, flush=True)
+state = "found" if importlib.machinery.PathFinder.find_spec("deepeyes_patch") else "missing"
+print("{_MARK}" + state, flush=True)
 """
 
 
@@ -55,19 +55,19 @@ def start_children() -> dict[str, subprocess.Popen[str] | None]:
     return {name: _start([sys.executable, *question], {}) for name, question in questions.items()}
 
 
-def answers(started: Mapping[str, subprocess.Popen[str] | None]) -> dict[str, str]:
-    """Whether the hooks are live in each."""
-    return {name: _answer(child) for name, child in started.items()}
+def answers(children: Mapping[str, subprocess.Popen[str] | None]) -> dict[str, str]:
+    """Whether the hooks are live in each of `start_children`."""
+    return {name: _state(child) for name, child in children.items()}
 
 
 def look(python: str, flags: Sequence[str], changes: Mapping[str, str]) -> str:
     """Whether the hooks are live in that Python with those flags and variables."""
-    return _answer(_start([python, *flags, "-c", _LOOK], changes))
+    return _state(_start([python, *flags, "-c", _LOOK], changes))
 
 
 def has_package(python: str, flags: Sequence[str], changes: Mapping[str, str]) -> bool:
     """Whether that Python can import ``deepeyes_patch``."""
-    return _said(_start([python, *flags, "-c", _FIND], changes)) == "found"
+    return _answer(_start([python, *flags, "-c", _FIND], changes)) == "found"
 
 
 def _start(command: Sequence[str], changes: Mapping[str, str]) -> subprocess.Popen[str] | None:
@@ -84,7 +84,8 @@ def _start(command: Sequence[str], changes: Mapping[str, str]) -> subprocess.Pop
         return None
 
 
-def _said(child: subprocess.Popen[str] | None) -> str:
+def _answer(child: subprocess.Popen[str] | None) -> str:
+    """What a child printed behind the mark; nothing, if it failed."""
     if child is None:
         return ""
     try:
@@ -93,10 +94,10 @@ def _said(child: subprocess.Popen[str] | None) -> str:
         child.kill()
         child.communicate()
         return ""
-    said = [line for line in output.splitlines() if line.startswith(_MARK)]
-    return said[-1][len(_MARK) :] if said else ""
+    marked = [line for line in output.splitlines() if line.startswith(_MARK)]
+    return marked[-1][len(_MARK) :] if marked else ""
 
 
-def _answer(child: subprocess.Popen[str] | None) -> str:
-    said = _said(child)
-    return said if said in (LIVE, OFF, BROKEN) else FAILED
+def _state(child: subprocess.Popen[str] | None) -> str:
+    answer = _answer(child)
+    return answer if answer in (LIVE, OFF, BROKEN) else FAILED

@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if program is None:
         raise terminal.CommandError(f"{command[0]} was not found, or is no executable file.", 127)
     variables = {SWITCH: switch_value(arguments.only, os.environ)}
-    variables.update(_road(program, command))
+    variables.update(_variables_for_hooks(program, command))
     os.environ.update(variables)
     sys.stdout.flush()
     try:
@@ -89,11 +89,19 @@ def switch_value(only: str | None, environ: Mapping[str, str]) -> str:
     return ",".join(sorted(selected.repairs)) if selected.repairs else "1"
 
 
-def _road(program: str, command: Sequence[str]) -> dict[str, str]:
-    """The variables that bring the hooks into the Python that ``command`` starts, beside the switch."""
-    found = interpreter_of(program, command[1:])
-    through_folder = {"PYTHONPATH": _joined(os.environ.get("PYTHONPATH", ""))}
-    if found is None:
+def _variables_for_hooks(program: str, command: Sequence[str]) -> dict[str, str]:
+    """The variables, beside the switch, with which the Python that ``command`` starts loads the hooks.
+
+    None, where that Python reads our ``.pth`` file; else ``PYTHONPATH`` with our folder in front.
+
+    Raises
+    ------
+    CommandError
+        That Python does not load the hooks either way.
+    """
+    interpreter = interpreter_of(program, command[1:])
+    through_folder = {"PYTHONPATH": _with_our_folder(os.environ.get("PYTHONPATH", ""))}
+    if interpreter is None:
         live = probe.look(sys.executable, [], {}) == probe.LIVE
         print(
             f"deepeyes-patch run: which Python {command[0]} starts cannot be seen from here; "
@@ -101,13 +109,13 @@ def _road(program: str, command: Sequence[str]) -> dict[str, str]:
             file=sys.stderr,
         )
         return {} if live else through_folder
-    python, flags = found
+    python, flags = interpreter
     state = probe.look(python, flags, {})
     if state == probe.LIVE:
         return {}
-    asked = " ".join([python, *flags])
+    shown = " ".join([python, *flags])
     if state == probe.FAILED:
-        raise terminal.CommandError(f"{asked} does not run. Nothing was started.", 126)
+        raise terminal.CommandError(f"{shown} does not run. Nothing was started.", 126)
     if state == probe.BROKEN:
         raise terminal.CommandError(
             f"the installation of deepeyes-patch in {python} is damaged. Nothing was started. Run: {python} "
@@ -120,7 +128,7 @@ def _road(program: str, command: Sequence[str]) -> dict[str, str]:
         return through_folder
     if "-S" not in flags and not probe.has_package(python, flags, {}):
         raise terminal.CommandError(
-            f"{asked} has no deepeyes_patch. Nothing was started. Run: {python} -m pip install "
+            f"{shown} has no deepeyes_patch. Nothing was started. Run: {python} -m pip install "
             f"deepeyes-patch",
             1,
         )
@@ -132,15 +140,15 @@ def _road(program: str, command: Sequence[str]) -> dict[str, str]:
     )
 
 
-def _joined(existing: str) -> str:
+def _with_our_folder(existing: str) -> str:
     # An empty part of PYTHONPATH would mean the working folder.
     return os.pathsep.join([str(FOLDER), *([existing] if existing else [])])
 
 
 def interpreter_of(program: str, arguments: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The Python that a command runs, and those of its flags that decide which start-up files are read.
+    """The Python that a command runs, and those of its flags that decide which start-up files it reads.
 
-    ``None`` where that cannot be told: a compiled program, or a script of another language.
+    ``None`` for a compiled program or a script of another language: which Python it starts is not known.
     """
     if _PYTHON.match(Path(program).name):
         return program, site_flags(arguments)
@@ -161,7 +169,7 @@ def interpreter_of(program: str, arguments: Sequence[str]) -> tuple[str, list[st
             return None
         while words and "=" in words[0]:
             del words[0]
-        words[:1] = [found for word in words[:1] if (found := shutil.which(word))]
+        words[:1] = [path for word in words[:1] if (path := shutil.which(word))]
     if not words or not _PYTHON.match(Path(words[0]).name):
         return _behind_shell(program, words)
     return words[0], site_flags(words[1:])
@@ -179,7 +187,7 @@ def _behind_shell(program: str, words: Sequence[str]) -> tuple[str, list[str]] |
 
 
 def site_flags(arguments: Sequence[str]) -> list[str]:
-    """Those of Python's own options in front of a script, ``-m`` or ``-c`` that decide about ``site``.
+    """The options of Python, before a script, ``-m`` or ``-c``, that decide which start-up files it reads.
 
     >>> site_flags(["-u", "-Es", "-X", "dev", "script.py", "-S"])
     ['-E', '-s']

@@ -39,8 +39,8 @@ def add_command(commands: Any, name: str, summary: str, examples: str) -> argpar
 
 def colour(text: str, *names: str) -> str:
     """``text`` in colours, where the output is a terminal and ``NO_COLOR`` is not set."""
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if not wanted or not names:
+    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if not is_coloured or not names:
         return text
     return f"\x1b[{';'.join(_COLOURS[name] for name in names)}m{text}\x1b[0m"
 

@@ -59,16 +59,13 @@ def execute(arguments: argparse.Namespace) -> int:
         (folder / "question.json").write_text(json.dumps({"model": model, "images": images}))
         (expected,) = _run(folder, "transformers")
         stock, patched = _run(folder, "stock", "patched")
-    unstarted = [name for name, state in patched["repairs"].items() if state.startswith("failed")]
-    if unstarted:
-        raise terminal.CommandError(
-            f"the {unstarted[0]} repair failed: {patched['repairs'][unstarted[0]]}. `deepeyes-patch doctor` "
-            f"says more.",
-            1,
-        )
-    cases = [
-        judge(*three) for three in zip(expected["cases"], stock["answers"], patched["answers"], strict=True)
-    ]
+    for name, state in patched["repairs"].items():
+        if state.startswith("failed"):
+            raise terminal.CommandError(
+                f"the {name} repair failed: {state}. `deepeyes-patch doctor` says more.", 1
+            )
+    answers = zip(expected["cases"], stock["answers"], patched["answers"], strict=True)
+    cases = [judge(*answer) for answer in answers]
     rope = judge_rope(stock["rope"], patched["rope"])
     ok = rope["ok"] and all(case["ok"] for case in cases)
     about = {
@@ -110,7 +107,7 @@ def _checked_file(image: str) -> Path:
 
 
 def _run(folder: Path, *roles: str) -> list[dict[str, Any]]:
-    """Run children side by side; what each found."""
+    """Run children side by side; the answer of each."""
     children: list[subprocess.Popen[bytes]] = []
     try:
         for role in roles:
@@ -139,8 +136,8 @@ def _start(folder: Path, role: str) -> subprocess.Popen[bytes]:
 
 
 def _answer_of(folder: Path, role: str, code: int) -> dict[str, Any]:
-    answer = folder / f"{role}.json"
-    if not answer.exists():
+    file = folder / f"{role}.json"
+    if not file.exists():
         log = (folder / f"{role}.log").read_text(errors="replace")
         tail = "\n".join(log.strip().splitlines()[-8:])
         raise terminal.CommandError(
@@ -148,29 +145,29 @@ def _answer_of(folder: Path, role: str, code: int) -> dict[str, Any]:
             f"`deepeyes-patch doctor --deep` shows whether SGLang can be imported here at all.",
             3,
         )
-    found: dict[str, Any] = json.loads(answer.read_text())
-    return found
+    answer: dict[str, Any] = json.loads(file.read_text())
+    return answer
 
 
 # --- judging ------------------------------------------------------------------------------------------
 
 
 def judge(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:
-    """One row of the table: what stock and patched make of a request, and whether that is as promised."""
+    """One row of the table: the results of stock and patched, and whether they are as promised."""
     if case["kind"] == "text":
         return _judge_text(case, stock, patched)
-    demanded = case["expected"]
+    expected = case["expected"]
     changed = _changed(stock, patched)
-    if demanded is None:
+    if expected is None:
         ok, why = bool(patched.get("refused")), patched.get("error", "it was served")
     else:
-        ok = verdict(patched, demanded) == "exact"
-        why = "; ".join(f"{part}: {_WHY[part]}" for part in changed) if ok else _difference(patched, demanded)
-    row = {"name": case["name"], "kind": case["kind"]}
+        ok = verdict(patched, expected) == "exact"
+        why = "; ".join(f"{part}: {_WHY[part]}" for part in changed) if ok else _difference(patched, expected)
     return {
-        **row,
-        "stock": verdict(stock, demanded),
-        "patched": verdict(patched, demanded),
+        "name": case["name"],
+        "kind": case["kind"],
+        "stock": verdict(stock, expected),
+        "patched": verdict(patched, expected),
         "ok": ok,
         "changed": changed,
         "why": why,
@@ -180,9 +177,9 @@ def judge(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) 
 def _judge_text(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:
     """Identical on every key; or, where stock resizes Qwen3-VL's images twice, as ``transformers``."""
     unsteady = {*stock.get("unsteady", ()), *patched.get("unsteady", ())}
-    ours, theirs = patched.get("keys", {}), stock.get("keys", {})
-    keys = {*ours, *theirs} - unsteady
-    changed = sorted(key for key in keys if ours.get(key) != theirs.get(key))
+    patched_keys, stock_keys = patched.get("keys", {}), stock.get("keys", {})
+    keys = {*patched_keys, *stock_keys} - unsteady
+    changed = sorted(key for key in keys if patched_keys.get(key) != stock_keys.get(key))
     as_hf = verdict(patched, case["expected"]) == "exact"
     stock_wrong = verdict(stock, case["expected"]) != "exact"
     same = bool(keys) and not changed
@@ -203,19 +200,19 @@ def _judge_text(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, 
     }
 
 
-def verdict(answer: dict[str, Any], demanded: dict[str, Any] | None) -> str:
-    """A few words: ``exact``, what differs from what is demanded, or the error."""
+def verdict(answer: dict[str, Any], expected: dict[str, Any] | None) -> str:
+    """A few words: ``exact``, what differs from what is expected, or the error."""
     if "error" in answer:
         kind = str(answer["error"].partition(":")[0])
         if kind == "TimeoutError":
             return "no answer"
         return "HTTP 400" if answer.get("refused") else f"HTTP 500, {kind}"
-    if demanded is None:
+    if expected is None:
         return "served"
-    if answer["input_ids"] != demanded["input_ids"]:
-        counts = len(answer["input_ids"]), len(demanded["input_ids"])
+    if answer["input_ids"] != expected["input_ids"]:
+        counts = len(answer["input_ids"]), len(expected["input_ids"])
         return f"{counts[0]} of {counts[1]} ids" if counts[0] != counts[1] else "other ids"
-    wrong = [part for part in PARTS if answer[part] != demanded[part]]
+    wrong = [part for part in PARTS if answer[part] != expected[part]]
     return f"wrong {_short(wrong[0])}" if wrong else "exact"
 
 
@@ -229,10 +226,10 @@ def _changed(stock: dict[str, Any], patched: dict[str, Any]) -> list[str]:
     return [part for part in PARTS if stock[part] != patched[part]]
 
 
-def _difference(answer: dict[str, Any], demanded: dict[str, Any]) -> str:
+def _difference(answer: dict[str, Any], expected: dict[str, Any]) -> str:
     if "error" in answer:
         return str(answer["error"])
-    return "differs from transformers in " + ", ".join(p for p in PARTS if answer[p] != demanded[p])
+    return "differs from transformers in " + ", ".join(p for p in PARTS if answer[p] != expected[p])
 
 
 def judge_rope(stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def main(role: str, folder: Path) -> None:
     question = json.loads((folder / "question.json").read_text())
     if question["model"] is None:
         question["model"] = str(folder / "tiny")
-    answer = (_expect if role == "transformers" else _ask)(question, folder)
+    answer = (_expect if role == "transformers" else _ask_sglang)(question, folder)
     (folder / f"{role}.json").write_text(json.dumps(answer))
     sys.stdout.flush()
     os._exit(0)  # a stock request that hangs may hold a thread of SGLang's
@@ -45,17 +45,17 @@ def _expect(question: dict[str, Any], folder: Path) -> dict[str, Any]:
         tiny.write(model)
     images = question["images"] or requests.pictures(folder)
     core = expected.rope_owner(model)
-    about = rope.description(core)
-    torch.save(rope.by_transformers(core, about), folder / "rotated.pt")
+    description = rope.describe(core)
+    torch.save(rope.by_transformers(core, description), folder / "rotated.pt")
     return {
         "transformers": transformers.__version__,
         "model_type": core.config.model_type,
-        "rope": about,
+        "rope": description,
         "cases": requests.plan(model, images, _slow_images(torch.cuda.is_available())),
     }
 
 
-def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
     import torch
 
     gpu = torch.cuda.is_available()
@@ -66,7 +66,7 @@ def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
 
     from deepeyes_patch.verification import harness, requests, rope
 
-    asked = json.loads((folder / "transformers.json").read_text())
+    expected = json.loads((folder / "transformers.json").read_text())
     model = Path(question["model"])
     harness.processor_class()
     loop = asyncio.new_event_loop()
@@ -76,18 +76,18 @@ def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
 
     processor = build()
     answers = []
-    for case in asked["cases"]:
+    for case in expected["cases"]:
         images = [Image.open(file).convert("RGB") for file in case["images"]]
         answer = _answer(loop, processor, case, images)
         if case["kind"] == requests.TEXT:
-            # What stock itself does not repeat is nobody's promise.
+            # A key that differs when stock repeats the request is not compared.
             again = _answer(loop, processor, case, images)
             answer["unsteady"] = _differing(answer.get("keys", {}), again.get("keys", {}))
         answers.append(answer)
         if answer.get("error", "").startswith("TimeoutError"):
             processor = build()
     rotated = _or_error(
-        lambda: rope.by_sglang(asked["rope"], asked["model_type"].startswith(ALWAYS_INTERLEAVED))
+        lambda: rope.by_sglang(expected["rope"], expected["model_type"].startswith(ALWAYS_INTERLEAVED))
     )
     error = None
     if not isinstance(rotated, str):
@@ -104,37 +104,37 @@ def _ask(question: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _answer(loop: Any, processor: Any, case: dict[str, Any], images: Sequence[Any]) -> dict[str, Any]:
-    """What the processor makes of a request, with a digest of every key of its result; or its error."""
+    """The processor's result for a request, with a digest of every key of it; or its error."""
     from deepeyes_patch.verification import harness
 
     prompt = case["prompt"] if isinstance(case["prompt"], str) else list(case["prompt"])
     work = harness.process_async(processor, prompt, list(images), seconds=STOCK_SECONDS, rid="verify")
     try:
-        made = loop.run_until_complete(work)
+        processed = loop.run_until_complete(work)
     except Exception as error:  # stock runs into whatever its code runs into
         return {"error": f"{type(error).__name__}: {error}"[:500], "refused": isinstance(error, ValueError)}
-    positions = made.mrope_positions
+    positions = processed.mrope_positions
     return {
-        "input_ids": made.input_ids,
-        "offsets": [list(pair) for pair in made.offsets],
-        "grids": None if made.grids is None else made.grids.tolist(),
+        "input_ids": processed.input_ids,
+        "offsets": [list(pair) for pair in processed.offsets],
+        "grids": None if processed.grids is None else processed.grids.tolist(),
         "mrope_positions": None if positions is None else positions.tolist(),
-        "mrope_position_delta": made.mrope_position_delta,
-        "keys": _keys(made.raw),
+        "mrope_position_delta": processed.mrope_position_delta,
+        "keys": _keys(processed.raw),
     }
 
 
 def _keys(result: Any) -> dict[str, str]:
     """A digest of every part of the processor's result, items included, whatever it holds."""
-    found = {}
+    digests = {}
     for name, value in _fields(result).items():
         if name == "mm_items":
             for number, item in enumerate(value):
                 for part, content in _fields(item).items():
-                    found[f"mm_items[{number}].{part}"] = _digest(content)
+                    digests[f"mm_items[{number}].{part}"] = _digest(content)
         else:
-            found[name] = _digest(value)
-    return found
+            digests[name] = _digest(value)
+    return digests
 
 
 def _fields(thing: Any) -> dict[str, Any]:

@@ -24,8 +24,8 @@ def rope_owner(folder: Path) -> Any:
         architecture = thinker
     cls = getattr(transformers, architecture)
     with torch.device("meta"):
-        built = cls(cls.config_class.from_pretrained(folder))
-    return built if hasattr(built, "get_rope_index") else built.model
+        model = cls(cls.config_class.from_pretrained(folder))
+    return model if hasattr(model, "get_rope_index") else model.model
 
 
 def positions(
@@ -50,15 +50,15 @@ def positions(
         kinds = (ids == config.image_token_id).int() + 2 * (ids == config.video_token_id).int()
         more["mm_token_type_ids"] = kinds
     # transformers 5.3.0, which SGLang 0.5.10 pins, multiplies the position at which an image of Qwen2.5-VL
-    # starts by this; it is about videos alone, and no other version does that (5.6.0 says "fixes #45325").
+    # starts by tokens_per_second, which should change videos only. 5.6.0 says "fixes #45325".
     vision = vars(core.config.vision_config)
     still = {"tokens_per_second": 1} if "tokens_per_second" in vision and video_grids is None else {}
     with mock.patch.dict(vision, still):
-        found, delta = core.get_rope_index(
+        positions, delta = core.get_rope_index(
             input_ids=ids,
             image_grid_thw=grids,
             video_grid_thw=video_grids,
             attention_mask=torch.ones_like(ids),
             **more,
         )
-    return found[:, 0].long(), int(delta.flatten()[0])
+    return positions[:, 0].long(), int(delta.flatten()[0])

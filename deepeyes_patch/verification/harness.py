@@ -17,10 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from deepeyes_patch.seams import table
+
 if TYPE_CHECKING:
     import torch
 
-MODULE = "sglang.srt.multimodal.processors.qwen_vl"
+# As a server imports them before the processors, which on 0.5.3 run into a circular import otherwise.
+_LAYERS = "sglang.srt.layers.quantization"
 REQUEST_SECONDS = 60  # some releases leave a failed request waiting forever
 
 _request_numbers = itertools.count()
@@ -47,29 +50,32 @@ class Processed:
     raw: Any
 
 
+def import_layers() -> None:
+    """Import what a server imports before any processor."""
+    importlib.import_module(_LAYERS)
+
+
 def processor_class() -> type:
     """The class in the Qwen module that serves models; its name differs between releases."""
-    # On 0.5.3 the processor module alone runs into a circular import that a server, which imports
-    # the layers first, never meets.
-    importlib.import_module("sglang.srt.layers.quantization")
-    module = importlib.import_module(MODULE)
-    (found,) = (
+    import_layers()
+    module = importlib.import_module(table.QWEN_VL)
+    (cls,) = (
         value
         for value in vars(module).values()
-        if inspect.isclass(value) and value.__module__ == MODULE and getattr(value, "models", None)
+        if inspect.isclass(value) and value.__module__ == module.__name__ and getattr(value, "models", None)
     )
-    return found
+    return cls
 
 
 def build(folder: Path, server_args: Mapping[str, Any], cls: type | None = None, config: Any = None) -> Any:
     """A processor object as the tokenizer manager makes it for a model's folder.
 
-    ``server_args``: fields of ``ServerArgs``. ``cls`` and ``config``: others than the Qwen module's class and
-    the folder's configuration. In releases with a process-wide configuration the last processor built decides
+    ``server_args``: fields of ``ServerArgs``. ``cls`` and ``config`` replace the Qwen module's class and the
+    folder's configuration. In releases with a process-wide configuration, the last processor built decides
     it.
     """
     processor: Any = cls or processor_class()
-    manager = importlib.import_module("sglang.srt.managers.tokenizer_manager")
+    manager = importlib.import_module(table.TOKENIZER_MANAGER)
     args = manager.ServerArgs(model_path=str(folder), **server_args)
     _publish(args)
     return processor(config or hf_config(folder), args, _hf_processor(manager, args), "default")
@@ -131,20 +137,19 @@ def normalise(result: Any) -> Processed:
     """A release's own result as a `Processed`."""
     import torch
 
-    def get(name: str) -> Any:
-        return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
+    from deepeyes_patch.request.verify import part
 
-    items = list(get("mm_items"))
+    items = list(part(result, "mm_items"))
     offsets = [(int(first), int(last)) for item in items for first, last in item.offsets]
     grids = [grid for item in items if (grid := _grid(item)) is not None]
-    padded = get("padded_input_ids")
-    delta = get("mrope_position_delta")
+    padded = part(result, "padded_input_ids")
+    delta = part(result, "mrope_position_delta")
     return Processed(
-        input_ids=[int(token) for token in get("input_ids")],
+        input_ids=[int(token) for token in part(result, "input_ids")],
         mm_items=items,
         offsets=sorted(offsets),
         padded_input_ids=None if padded is None else [int(token) for token in padded],
-        mrope_positions=get("mrope_positions"),
+        mrope_positions=part(result, "mrope_positions"),
         mrope_position_delta=None if delta is None else int(torch.as_tensor(delta).flatten()[0]),
         grids=torch.cat(grids) if grids else None,
         raw=result,
@@ -155,9 +160,9 @@ def _grid(item: Any) -> torch.Tensor | None:
     import torch
 
     for name in ("image_grid_thw", "video_grid_thw"):
-        found = item.model_specific_data.get(name)
-        if found is not None:
-            return torch.as_tensor(found).reshape(-1, 3)
+        grid = item.model_specific_data.get(name)
+        if grid is not None:
+            return torch.as_tensor(grid).reshape(-1, 3)
     return None
 
 

@@ -1,4 +1,4 @@
-"""What is sent to SGLang's processor, and what must come of it: by ``transformers`` and the caller's ids."""
+"""The requests for SGLang's processor, and the results that ``transformers`` and the caller's ids demand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pictures(folder: Path) -> list[str]:
 
 
 def plan(model: Path, images: Sequence[str], slow: bool) -> list[dict[str, Any]]:
-    """The requests for a model's folder and these image files, with what must come of each.
+    """The requests for a model's folder and these image files, each with the result that it must have.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ class _Planner:
             for turn in range(len(self._images))
         ]
         self._text = "".join(turns) + "<|im_start|>assistant\n"
-        made = self._processor(text=[self._text], images=self._images, return_tensors="pt")
-        self._ids: list[int] = made["input_ids"][0].tolist()
-        self._grids = made["image_grid_thw"]
+        features = self._processor(text=[self._text], images=self._images, return_tensors="pt")
+        self._ids: list[int] = features["input_ids"][0].tolist()
+        self._grids = features["image_grid_thw"]
         self._short: list[int] = self._tokenizer.encode(self._text, add_special_tokens=False)
         self._runs = spans.find_runs(self._ids, self._image_token)
 
@@ -109,10 +109,10 @@ class _Planner:
             "kind": kind,
             "prompt": prompt,
             "images": self._files if images is None else images,
-            "expected": None if ids is None else self._demanded(ids),
+            "expected": None if ids is None else self._expected(ids),
         }
 
-    def _demanded(self, ids: list[int]) -> dict[str, Any]:
+    def _expected(self, ids: list[int]) -> dict[str, Any]:
         runs = spans.find_runs(ids, self._image_token)
         positions, delta = expected.positions(self._core, ids, self._grids)
         return {
@@ -127,12 +127,12 @@ class _Planner:
         """The same text by other tokens, as a model may sample it: a few tokens in ids[low:high] in two."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
-        out, left = ids[:low], _SPLITS
+        drifted, splits_left = ids[:low], _SPLITS
         for token in ids[low:high]:
-            pair = self._halves(token, vocabulary) if left and token not in special else None
-            left -= pair is not None
-            out += pair or [token]
-        return out + ids[high:]
+            pair = self._halves(token, vocabulary) if splits_left and token not in special else None
+            splits_left -= pair is not None
+            drifted += pair or [token]
+        return drifted + ids[high:]
 
     def _halves(self, token: int, vocabulary: dict[str, int]) -> list[int] | None:
         piece: str = self._tokenizer.convert_ids_to_tokens(token)

@@ -6,67 +6,71 @@ import importlib
 import sys
 from typing import Any
 
+from deepeyes_patch.seams import table
+
 TOKENS, HEADS, CONTEXT = 200, 2, 4096
 
 
-def description(core: Any) -> dict[str, Any]:
+def describe(core: Any) -> dict[str, Any]:
     """What SGLang's ``get_rope`` needs of a `deepeyes_patch.verification.expected.rope_owner`."""
     text = core.config.get_text_config()
-    given = dict(getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {})
+    scaling = dict(getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {})
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    partial = given.pop("partial_rotary_factor", None) or getattr(text, "partial_rotary_factor", None) or 1.0
-    theta = given.pop("rope_theta", None) or text.rope_theta
-    return {"head": head, "rotary": int(head * partial), "theta": float(theta), "scaling": given}
+    partial = (
+        scaling.pop("partial_rotary_factor", None) or getattr(text, "partial_rotary_factor", None) or 1.0
+    )
+    theta = scaling.pop("rope_theta", None) or text.rope_theta
+    return {"head": head, "rotary": int(head * partial), "theta": float(theta), "scaling": scaling}
 
 
-def inputs(about: dict[str, Any]) -> tuple[Any, Any]:
+def inputs(description: dict[str, Any]) -> tuple[Any, Any]:
     """Seeded positions int64 [3, TOKENS], as of images, and heads float32 [TOKENS, HEADS * head]."""
     import torch
 
     generator = torch.Generator().manual_seed(3)
     positions = torch.randint(0, CONTEXT, (3, TOKENS), generator=generator)
-    return positions, torch.randn(TOKENS, HEADS * about["head"], generator=generator)
+    return positions, torch.randn(TOKENS, HEADS * description["head"], generator=generator)
 
 
-def by_transformers(core: Any, about: dict[str, Any]) -> Any:
+def by_transformers(core: Any, description: dict[str, Any]) -> Any:
     """The heads of `inputs` rotated by the model's own class, float32 [TOKENS, HEADS * head]."""
     text = core.config.get_text_config()
     owner = getattr(core, "language_model", core)
     cls = type(owner.rotary_emb)
     module = sys.modules[cls.__module__]
-    positions, query = inputs(about)
+    positions, query = inputs(description)
     cos, sin = cls(text)(query, positions[:, None])
-    split = query.view(1, TOKENS, HEADS, about["head"]).transpose(1, 2)
+    split = query.view(1, TOKENS, HEADS, description["head"]).transpose(1, 2)
     if cos.shape[0] == 3:  # Qwen2-VL and Qwen2.5-VL choose among the axes where they rotate
-        section = about["scaling"]["mrope_section"]
-        turned = module.apply_multimodal_rotary_pos_emb(split, split, cos, sin, section)[0]
+        section = description["scaling"]["mrope_section"]
+        rotated, _ = module.apply_multimodal_rotary_pos_emb(split, split, cos, sin, section)
     else:
-        turned = module.apply_rotary_pos_emb(split, split, cos, sin)[0]
-    return turned.transpose(1, 2).reshape(TOKENS, -1)
+        rotated, _ = module.apply_rotary_pos_emb(split, split, cos, sin)
+    return rotated.transpose(1, 2).reshape(TOKENS, -1)
 
 
-def by_sglang(about: dict[str, Any], always_interleaved: bool) -> Any:
-    """The same by SGLang's ``get_rope``, as a model that is built now would have it, on its device."""
+def by_sglang(description: dict[str, Any], always_interleaved: bool) -> Any:
+    """The same heads rotated by SGLang's ``get_rope``, as a model that is built now would have it."""
     import torch
 
-    module: Any = importlib.import_module("sglang.srt.layers.rotary_embedding")
+    module: Any = importlib.import_module(table.ROTARY_EMBEDDING)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    positions, query = inputs(about)
+    positions, query = inputs(description)
     arguments = {
-        "rotary_dim": about["rotary"],
+        "rotary_dim": description["rotary"],
         "max_position": CONTEXT,
-        "base": about["theta"],
-        "rope_scaling": about["scaling"],
+        "base": description["theta"],
+        "rope_scaling": description["scaling"],
         "dtype": torch.float32,
     }
     if "deepeyes_patch.mrope.building" in sys.modules and always_interleaved:
         from deepeyes_patch.mrope import building
 
         with building.building():
-            made = module.get_rope(about["head"], **arguments)
+            rope = module.get_rope(description["head"], **arguments)
     else:
-        made = module.get_rope(about["head"], **arguments)
-    made = made.to(device)
+        rope = module.get_rope(description["head"], **arguments)
+    rope = rope.to(device)
     q, k = query.to(device), query.clone().to(device)
-    turned = made.forward(positions.to(device), q, k)
-    return turned[0].float().cpu()
+    rotated, _ = rope.forward(positions.to(device), q, k)
+    return rotated.float().cpu()

@@ -1,20 +1,22 @@
-"""A tiny Qwen3-VL checkpoint without weights, laid out like the real ones on the hub, and made in a second.
+"""A tiny Qwen3-VL checkpoint without weights, laid out like the real ones on the hub.
 
 Processors and positions depend on the configuration and the tokenizer alone. The vocabulary is byte-level BPE
 in Qwen's layout: the ranked byte pieces and the merges that lead to them, and Qwen's special tokens directly
-after.
+after. ``tests/lab/vocabularies.py`` says how the merges were trained.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 CONTEXT = 32768
 
-TINY_MERGES = 2000
+MERGES = resources.files("deepeyes_patch.verification") / "tiny_merges.txt"
 
 # Qwen's own order. The first fourteen are "special" (never printed), the rest are plain additions.
 SPECIAL_TOKENS = (
@@ -122,25 +124,25 @@ class Vocabulary:
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
 
 
+def byte_alphabet() -> dict[int, str]:
+    """GPT-2's printable stand-in for each byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(256 + number) for number, byte in enumerate(others)
+    }
+
+
+def from_merges(merges: Sequence[tuple[str, str]]) -> Vocabulary:
+    """The vocabulary in which the 256 bytes come first, and then what each merge makes."""
+    pieces = [*sorted(byte_alphabet().values()), *(left + right for left, right in merges)]
+    return Vocabulary({piece: rank for rank, piece in enumerate(pieces)}, list(merges))
+
+
 def tiny() -> Vocabulary:
-    """2,000 merges trained on the prose and code that ship with Python."""
-    from pydoc_data import topics
-
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=256 + TINY_MERGES,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(topics.topics.values(), trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return Vocabulary(
-        pieces=dict(sorted(model["vocab"].items(), key=lambda piece: piece[1])),
-        merges=[tuple(pair) for pair in model["merges"]],
-    )
+    """The vocabulary that is shipped: 2,000 merges, trained on the prose and code that ship with Python."""
+    _, *lines = MERGES.read_text(encoding="utf-8").splitlines()
+    return from_merges([(left, right) for left, right in (line.split(" ") for line in lines)])
 
 
 def write(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 ``ensure("qwen3_vl")`` gives a folder that every release of the lab loads. Weights are written by
 name and shape, not by some version's model class, so the same bytes serve all releases. The cache
-is keyed by the recipe, which is this module, `vocabularies` and `deepeyes_patch.verification.tiny`.
+is keyed by the recipe, which is this module, `vocabularies`, and `deepeyes_patch.verification.tiny` with its
+merges.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def config(kind: Kind | TextKind, words: Vocabulary) -> dict[str, Any]:
 
 def recipe() -> str:
     """What the cached folders depend on, as a digest."""
-    sources = [Path(__file__), Path(vocabularies.__file__), Path(tiny.__file__)]
+    sources = [Path(__file__), Path(vocabularies.__file__), Path(tiny.__file__), tiny.MERGES]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
 
 

@@ -11,9 +11,9 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from deepeyes_patch.seams.table import QWEN_VL as MODULE
 from deepeyes_patch.verification import harness
 from deepeyes_patch.verification.harness import (
-    MODULE,
     REQUEST_SECONDS,
     Processed,
     answer_async,

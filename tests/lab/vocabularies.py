@@ -3,17 +3,61 @@
 A vocabulary is the ranked byte pieces and the merges that lead to them; Qwen's special tokens
 follow directly after the pieces, so their ids differ between the two (the real ones start at
 151643).
+
+The tiny one ships with the package. ``python -m tests.lab.vocabularies`` trains it and writes the file.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import importlib.util
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
-from deepeyes_patch.verification.tiny import Vocabulary, tiny
+from deepeyes_patch.verification.tiny import MERGES, Vocabulary, byte_alphabet, tiny
 
 __all__ = ["Vocabulary", "qwen", "tiny"]
+
+TINY_MERGES = 2000
+# SHA-256 of the texts that the shipped merges were trained on: those of Python 3.11.7.
+TRAINED_ON = "d816f8d22e0cf35d139a6b91ddbf71926779433fc91cdc3a126e599d8445e57e"
+
+
+def corpus() -> list[str]:
+    """The prose and code that ship with this Python."""
+    from pydoc_data import topics
+
+    return list(topics.topics.values())
+
+
+def digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def train(texts: Iterable[str], merges: int = TINY_MERGES) -> Vocabulary:
+    """A vocabulary of that many merges."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + merges,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return Vocabulary(
+        pieces=dict(sorted(model["vocab"].items(), key=lambda piece: piece[1])),
+        merges=[(left, right) for left, right in model["merges"]],
+    )
+
+
+def merges_file(words: Vocabulary) -> str:
+    """The text of the file that is shipped, in the format of ``merges.txt`` on the hub."""
+    return "".join(["#version: 0.2\n", *(f"{left} {right}\n" for left, right in words.merges)])
 
 
 def qwen() -> Vocabulary:
@@ -26,7 +70,7 @@ def qwen() -> Vocabulary:
     for line in ranks_file.read_text().splitlines():
         encoded, number = line.split()
         ranks[base64.b64decode(encoded)] = int(number)
-    text_of = _byte_alphabet()
+    text_of = byte_alphabet()
 
     def text(piece: bytes) -> str:
         return "".join(text_of[byte] for byte in piece)
@@ -50,10 +94,7 @@ def _parts(piece: bytes, ranks: dict[bytes, int], rank: int) -> tuple[bytes, byt
     return parts[0], parts[1]
 
 
-def _byte_alphabet() -> dict[int, str]:
-    """GPT-2's printable stand-in for each byte."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [byte for byte in range(256) if byte not in printable]
-    alphabet = {byte: chr(byte) for byte in printable}
-    alphabet.update({byte: chr(256 + i) for i, byte in enumerate(rest)})
-    return alphabet
+if __name__ == "__main__":
+    if digest(corpus()) != TRAINED_ON:
+        raise SystemExit("this Python ships other texts: run it with the Python that TRAINED_ON names")
+    Path(str(MERGES)).write_text(merges_file(train(corpus())), encoding="utf-8")
