@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deepeyes_patch.seams.table import QWEN_VL
 from tests.interpreters import (
     HOOKS_LIVE,
     OFF,
@@ -18,6 +19,7 @@ from tests.interpreters import (
     copy_package,
     create,
 )
+from tests.unit import made_up
 
 RELAX_ON = {"RELAX_DEEPEYES_QWEN_VL_PATCH": "1"}
 STATUS = "import deepeyes_patch; print(deepeyes_patch.status())\n"
@@ -63,15 +65,15 @@ def test_on_imports_two_modules_until_sglang_comes(patched: Interpreter, environ
     assert patched.run(program, environ=environ).printed() == "deepeyes_patch deepeyes_patch.bootstrap"
 
 
-def test_wrapt_comes_with_sglang_and_torch_does_not(patched: Interpreter) -> None:
-    # A torch that can be found, so that an import of it would show.
+def test_wrapt_comes_with_sglang_and_neither_torch_nor_numpy_does(patched: Interpreter) -> None:
+    # A finder that sees whoever looks for torch or NumPy, whether they are installed or not.
     program = """
 import sys, types
-class Torch:
+class Heavy:
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            raise SystemExit("torch was looked for")
-sys.meta_path.append(Torch())
+        if name in ("torch", "numpy"):
+            raise SystemExit(f"{name} was looked for")
+sys.meta_path.insert(0, Heavy())
 import sglang
 """
     loaded = patched.run(program + LOADED, environ=ON).printed().split()
@@ -531,23 +533,78 @@ from sglang.srt.multimodal.processors.qwen_vl import QwenVLImageProcessor
 
 
 def test_a_hook_never_raises_and_the_constructor_refuses(patched: Interpreter) -> None:
-    # There is no torch here, so the processor repair cannot be applied.
-    program = NEIGHBOUR_FIRST + STATUS
-    assert patched.run(program, environ=ON).printed() == (
-        "{'processor': \"failed (No module named 'torch')\", 'mrope': 'waiting', 'video': 'off'}"
-    )
+    # The made-up class lacks most of the functions that the processor repair wraps.
+    failed = patched.run(NEIGHBOUR_FIRST + STATUS, environ=ON).printed()
+    assert "{'processor': \"failed (deepeyes-patch cannot apply its 'processor' repair to SGLang" in failed
     program = (
         NEIGHBOUR_FIRST
         + """
 for attempt in 1, 2:
     try:
         QwenVLImageProcessor(None, None, None)
-    except ImportError as error:
-        print(error)
+    except RuntimeError as error:
+        print([line for line in str(error).splitlines() if "problem: load_mm_data" in line])
 """
     )
-    assert patched.run(program, environ=ON).printed().splitlines() == ["No module named 'torch'"] * 2
+    printed = patched.run(program, environ=ON).printed().splitlines()
+    problem = "  problem: load_mm_data(prompt, image_data, multimodal_tokens): found nothing: missing"
+    assert printed == [str([problem])] * 2
     assert patched.run(NEIGHBOUR_FIRST + "QwenVLImageProcessor(None, None, None)").silent()
+
+
+CONSTRUCT = f"""
+import sys
+from {QWEN_VL} import QwenVLImageProcessor
+import deepeyes_patch
+print(deepeyes_patch.status()["processor"])
+for attempt in 1, 2:
+    try:
+        QwenVLImageProcessor(None, None, None)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def fitting(patched: Interpreter, tmp_path: Path) -> Interpreter:
+    """The environment beside a made-up SGLang that has every function which the table of seams wants."""
+    path = made_up.write(tmp_path, QWEN_VL)
+    return Interpreter(patched.python, {"PYTHONPATH": str(path)})
+
+
+def test_a_library_that_our_wrappers_need_is_missing(fitting: Interpreter) -> None:
+    """There is neither NumPy nor torch here, so that our wrappers cannot be loaded."""
+    assert fitting.run(CONSTRUCT, environ=ON).printed().splitlines() == [
+        "failed (No module named 'numpy')",
+        *[
+            "DeepEyesPatchError deepeyes-patch cannot apply its 'processor' repair, ModuleNotFoundError: No "
+            "module named 'numpy'. Fix that, or set DEEPEYES_PATCH=off to serve unrepaired"
+        ]
+        * 2,
+    ]
+
+
+@pytest.mark.parametrize("message", ["", "\n", "first\nsecond"])
+def test_a_hook_that_fails_without_a_message(fitting: Interpreter, message: str) -> None:
+    """Before the rebuild the hook itself raised: ``IndexError: list index out of range``.
+
+    wrapt fires a hook that raises only once. So whoever imported the module next got it unpatched.
+    """
+    program = f"""
+import sys
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            raise AssertionError({message!r})
+sys.meta_path.insert(0, Broken())
+"""
+    printed = fitting.run(program + CONSTRUCT, environ=ON).printed()
+    first = {"": "AssertionError", "\n": "AssertionError", "first\nsecond": "first"}[message]
+    assert printed.splitlines()[0] == f"failed ({first})"
+    refusal = (
+        f"DeepEyesPatchError deepeyes-patch cannot apply its 'processor' repair, AssertionError: {message}."
+    )
+    assert printed.count(refusal) == 2, "the constructor refuses, and refuses again"
 
 
 # --- install, uninstall, status ---------------------------------------------------------------------

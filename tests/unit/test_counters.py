@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import struct
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from deepeyes_patch import RefusedRequest
 from deepeyes_patch.cli import processes
 from deepeyes_patch.observe import counters, record
 from tests.interpreters import CHECKOUT, clean_environ, held
 
-PACKAGE = CHECKOUT / "deepeyes_patch"
 STATES = {"processor": "patched (C)", "mrope": "native", "video": "off"}
 
 
@@ -38,58 +38,80 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-# --- reasons ------------------------------------------------------------------------------------------
+# --- counting -----------------------------------------------------------------------------------------
 
 
-def refusing_functions() -> set[tuple[str, str]]:
-    """(module, function) of each ``raise ValueError``, but for the ropes', which are about a model."""
-    found = set()
-    for path in PACKAGE.glob("*.py"):
-        for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                for node in ast.walk(function):
-                    call = node.exc if isinstance(node, ast.Raise) else None
-                    if isinstance(call, ast.Call) and ast.unparse(call.func) == "ValueError":
-                        found.add((path.stem, function.name))
-    return found
-
-
-def test_every_refusal_has_a_reason_and_no_reason_is_left_over() -> None:
-    assert refusing_functions() == set(counters._REASONS)
-
-
-def test_the_documented_reasons() -> None:
-    for docs in ("en", "zh"):
-        text = (CHECKOUT / "docs" / docs / "cli.md").read_text()
-        for reason in counters.REASONS:
-            assert f"| `{reason}` |" in text, (docs, reason)
-
-
-def test_the_reason_of_our_own_errors_only(published: None) -> None:
-    from deepeyes_patch.ids.request import PretokenizedRequest
-    from deepeyes_patch.ids.spans import VisionTokens
-
-    tokens = VisionTokens(image=1, vision_start=2, vision_end=3, foreign={})
-    try:
-        PretokenizedRequest([99], tokens, vocab_size=10, image_count=0)
-    except ValueError as error:
-        ours = error
-    try:
-        int("upstream's own")
-    except ValueError as error:
-        theirs = error
-    assert counters.reason_of(ours) == "token_ids"
-    assert counters.reason_of(theirs) is None
+def test_a_refusal_is_counted_once(published: None) -> None:
+    refusal = RefusedRequest("media", "no image")
     for _ in range(2):  # it passes several of our wrappers
-        counters.count_refusal(ours)
-        counters.count_refusal(theirs)
+        counters.count_refusal(refusal)
+    counters.count_refusal(RefusedRequest("media", "no image"))
     kept = own_record()
     assert kept is not None
-    assert {name: count for name, count in kept["counts"].items() if count} == {"refused:token_ids": 1}
+    assert {name: count for name, count in kept["counts"].items() if count} == {"refused:media": 2}
+
+
+def test_counting_while_the_record_is_taken_away(published: None) -> None:
+    """As `uninstall` does on another thread, after a request was served right.
+
+    Before the rebuild, counting read the memory that `withdraw` had released: the client got ``ValueError:
+    operation forbidden on released memoryview object`` in place of its result.
+    """
+    record._counts.release()  # where `withdraw` stands between two instructions
+    try:
+        counters.count(counters.RESTORED)
+        counters.count_refusal(RefusedRequest("media", "no image"))
+    finally:
+        record.withdraw()
+    counters.count(counters.RESTORED)
+
+
+def test_many_threads_count_while_records_come_and_go() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    done, problems = threading.Event(), []
+
+    def work() -> None:
+        try:
+            while not done.is_set():
+                counters.count(counters.PASSED)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(300):
+            record.publish("1.2", STATES, counters.NAMES)
+            record.withdraw()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+        record.withdraw()
+    assert problems == []
+
+
+def test_prometheus_that_fails_does_not_fail_a_request(
+    published: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are mapped into memory. A forked child makes its own when it counts; the disk is full."""
+
+    class Full:
+        def inc(self) -> None:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(counters, "_exported", dict.fromkeys(counters.NAMES, Full()))
+    counters.count(counters.RESTORED)
+    kept = own_record()
+    assert kept is not None
+    assert kept["counts"]["restored"] == 1
 
 
 def test_counting_imports_no_prometheus() -> None:
-    program = "import sys; from deepeyes_patch import counters; counters.count('passed')\n"
+    program = "import sys; from deepeyes_patch.observe import counters; counters.count('passed')\n"
     program += "print('prometheus_client' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=CHECKOUT, env=clean_environ(), capture_output=True, text=True
@@ -239,7 +261,7 @@ def test_there_is_room_for_all_counts() -> None:
 
 
 def test_a_process_that_has_ended_leaves_nothing() -> None:
-    with held("from deepeyes_patch import record; record.publish('1', {}, [])") as pid:
+    with held("from deepeyes_patch.observe import record; record.publish('1', {}, [])") as pid:
         assert processes.look_at(pid, os.getpid()).record is not None
     assert pid not in processes.running()
     assert not [p for p in Path("/dev/shm").iterdir() if "deepeyes_patch" in p.name]

@@ -1,14 +1,12 @@
-"""M-RoPE positions by definition, beside examples worked out by hand; and the times of frames."""
+"""M-RoPE positions by definition, beside examples worked out by hand."""
 
 from __future__ import annotations
 
-import math
-
+import numpy
 import pytest
 import torch
 
 from deepeyes_patch.ids.positions import Medium, positions, times
-from deepeyes_patch.request import frames as sampling
 
 MERGE = 2
 
@@ -20,7 +18,7 @@ def test_text_alone_counts_up() -> None:
 
 def test_an_image_between_text() -> None:
     """2 x 3 tokens after two of text: text goes on one past the widest axis."""
-    image = Medium(2, 7, torch.arange(1), 4, 6)
+    image = Medium(2, 7, numpy.arange(1), 4, 6)
     assert positions(10, [image], MERGE).tolist() == [
         [0, 1, 2, 2, 2, 2, 2, 2, 5, 6],
         [0, 1, 2, 2, 2, 3, 3, 3, 5, 6],
@@ -30,13 +28,24 @@ def test_an_image_between_text() -> None:
 
 def test_a_video_whose_times_outgrow_its_grid() -> None:
     """Three groups of one token, four positions apart: text goes on one past the last time."""
-    video = Medium(1, 3, torch.tensor([0, 4, 8]), 2, 2)
+    video = Medium(1, 3, numpy.array([0, 4, 8]), 2, 2)
     assert positions(5, [video], MERGE).tolist() == [[0, 1, 5, 9, 10], [0, 1, 1, 1, 10], [0, 1, 1, 1, 10]]
 
 
+def test_a_video_of_several_tokens_a_group() -> None:
+    """Two groups of 1 x 2 tokens: every axis repeats for each group."""
+    video = Medium(0, 3, numpy.array([0, 1]), 2, 4)
+    assert positions(5, [video], MERGE).tolist() == [[0, 0, 1, 1, 2], [0, 0, 0, 0, 2], [0, 1, 0, 1, 2]]
+
+
 def test_adjacent_media() -> None:
-    media = [Medium(0, 1, torch.arange(1), 2, 4), Medium(2, 2, torch.arange(1), 2, 2)]
+    media = [Medium(0, 1, numpy.arange(1), 2, 4), Medium(2, 2, numpy.arange(1), 2, 2)]
     assert positions(3, media, MERGE).tolist() == [[0, 0, 2], [0, 0, 2], [0, 1, 2]]
+
+
+def test_positions_are_int64() -> None:
+    """As SGLang's are: `torch.equal` takes no other dtype for the same."""
+    assert positions(3, [Medium(0, 1, numpy.arange(1), 2, 4)], MERGE).dtype == numpy.int64
 
 
 @pytest.mark.parametrize(
@@ -46,46 +55,15 @@ def test_adjacent_media() -> None:
 def test_times_are_rounded_down(seconds: float, expected: list[int]) -> None:
     found = times(4, seconds, 2)
     assert found.tolist() == expected
-    assert found.dtype == torch.int64
+    assert found.dtype == numpy.int64
 
 
-def metadata(frames: int, total: int = 16, fps: float = 4.0) -> dict[str, object]:
-    return {"fps": fps, "total_num_frames": total, "frames_indices": list(range(frames))}
-
-
-def test_seconds_between_groups_follow_the_clip() -> None:
-    """16 frames at 4 a second last four seconds; 8 of them make four groups of two."""
-    assert sampling.seconds_per_grid(metadata(8), 2) == 1.0
-    assert math.isclose(sampling.seconds_per_grid(metadata(6, 35, 10.0), 2), 3.5 / 3)
-
-
-def test_times_of_groups_are_the_middle_of_their_frames() -> None:
-    given = {"fps": 4.0, "total_num_frames": 16, "frames_indices": [0, 2, 4, 6, 15]}
-    assert sampling.group_times(given, 2) == [0.25, 1.25, 3.75]
-    assert sampling.group_times(given, 1) == [0.0, 0.5, 1.0, 1.5, 3.75]
-
-
-def test_times_travel_with_the_frames_and_stay_as_they_are() -> None:
-    video = torch.zeros(8, 3, 2, 2)
-    assert sampling.noted(video) is None
-    sampling.note(video, metadata(8))
-    copy = sampling.noted(video)
-    assert copy == metadata(8)
-    copy["frames_indices"].append(99)
-    copy["fps"] = 1.0
-    assert sampling.noted(video) == metadata(8)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (metadata(7), "8 frames of a video were taken, and the times of 7 are known"),
-        ({**metadata(8), "fps": None}, "times of a video's frames are unknown"),
-        ({**metadata(8), "fps": 0.0}, "times of a video's frames are unknown"),
-        ({**metadata(8), "fps": float("nan")}, "8 frames of a video were taken"),
-        ({"fps": 4.0, "total_num_frames": 16}, "times of a video's frames are unknown"),
-    ],
-)
-def test_metadata_of_other_frames_are_refused(given: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        sampling.note(torch.zeros(8, 3, 2, 2), given)
+def test_times_are_those_of_torch_in_float32() -> None:
+    """SGLang and transformers multiply float32 tensors; in float64 some products fall on the other side."""
+    differ = 0
+    for seconds in numpy.linspace(0.01, 5.0, 400):
+        for per_second in (1, 2, 25):
+            expected = (torch.arange(60).float() * float(seconds) * per_second).long()
+            assert times(60, float(seconds), per_second).tolist() == expected.tolist(), seconds
+            differ += ((torch.arange(60).double() * float(seconds) * per_second).long() != expected).sum()
+    assert differ, "the examples would not tell float32 from float64"

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepeyes_patch import RefusedRequest
 from deepeyes_patch.ids import spans
-from deepeyes_patch.ids.spans import Span, VisionTokens
+from deepeyes_patch.ids.spans import Span
+from deepeyes_patch.ids.tokens import VisionTokens
 
 # Not the real vocabulary's numbers: nothing may depend on those.
 IMAGE, START, END, VIDEO, AUDIO = 7, 8, 9, 10, 11
@@ -52,7 +54,7 @@ def test_any_ids_give_the_oracles_spans_or_name_the_oracles_position(ids: list[i
     if wrong is None:
         assert spans.find_spans(ids, TOKENS) == expected
     else:
-        with pytest.raises(ValueError, match=rf"at positions? {wrong}( |$)"):
+        with pytest.raises(RefusedRequest, match=rf"at positions? {wrong}( |$)"):
             spans.find_spans(ids, TOKENS)
 
 
@@ -147,7 +149,7 @@ def test_legal_prompts(ids: list[int], expected: list[Span]) -> None:
     ],
 )
 def test_a_placeholder_outside_a_span_is_refused(ids: list[int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RefusedRequest, match=message):
         spans.find_spans(ids, TOKENS)
 
 
@@ -159,7 +161,7 @@ def test_a_placeholder_of_another_modality_is_refused_wherever_it_stands(
     modality, token = foreign
     at = data.draw(st.integers(0, len(ids)))
     ids.insert(at, token)
-    with pytest.raises(ValueError, match=rf"{modality} placeholder \(token {token}\) at position {at},"):
+    with pytest.raises(RefusedRequest, match=rf"{modality} placeholder \(token {token}\) at position {at},"):
         spans.find_spans(ids, TOKENS)
 
 
@@ -204,7 +206,7 @@ def test_the_work_is_linear_in_the_number_of_ids(ids: list[int]) -> None:
     counted = CountedList(ids)
     expected, wrong = oracle(ids)
     if wrong is not None:
-        with pytest.raises(ValueError, match="without"):
+        with pytest.raises(RefusedRequest, match="without"):
             spans.find_spans(counted, TOKENS)
     else:
         found = spans.find_spans(counted, TOKENS)

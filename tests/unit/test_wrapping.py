@@ -13,6 +13,7 @@ import pytest
 import wrapt
 
 from deepeyes_patch.seams import wrapping
+from deepeyes_patch.seams.wrapping import Call
 
 
 class Base:
@@ -51,13 +52,10 @@ def _no_calls() -> None:
     calls.clear()
 
 
-def recording(
-    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def recording(call: Call) -> Any:
     """A wrapper of ours: it finds its arguments by name, and calls through."""
-    call = wrapping.bind(wrapped, args, kwargs)
-    calls.append((instance, dict(call.arguments)))
-    return wrapped(*call.args, **call.kwargs)
+    calls.append((call.instance, dict(call.arguments)))
+    return call.proceed()
 
 
 def test_a_method_is_wrapped_once(target: type[Any]) -> None:

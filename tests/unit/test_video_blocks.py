@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepeyes_patch import RefusedRequest
 from deepeyes_patch.ids import spans
 from deepeyes_patch.ids import video_blocks as videos
-from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, Videos
-from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVideos
+from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.ids.video_blocks import Block, GridTHW
 
 # Letters are their own tokens, as is "ab": texts have more than one spelling.
@@ -108,7 +109,7 @@ def test_blocks_are_read_back(made: list[Film], images: int) -> None:
     ],
 )
 def test_an_unknown_layout_is_refused(ids: list[int], grids: list[GridTHW]) -> None:
-    with pytest.raises(ValueError, match="laid out in a way that deepeyes-patch does not know"):
+    with pytest.raises(RefusedRequest, match="laid out in a way that deepeyes-patch does not know"):
         videos.read_blocks(ids, grids, MERGE, TOKENS)
 
 
@@ -120,8 +121,8 @@ def resolve(ids: list[int], made: list[Film], images: int = 0) -> Resolution:
     request = PretokenizedRequest(
         ids, TOKENS_OF_CALLER, vocab_size=1000, image_count=images, video_count=len(made)
     )
-    server = Videos([film.grid for film in made], [film.block for film in made], spell)
-    return request.resolve([(1, 2, 4)] * images, MERGE, made=server)
+    server = ServerVideos([film.grid for film in made], [film.block for film in made], spell)
+    return request.resolve([(1, 2, 4)] * images, MERGE, server_videos=server)
 
 
 TOKENS_OF_CALLER = VisionTokens(P, VS, VE, foreign={"video": V, "audio": 305})
@@ -171,7 +172,7 @@ def test_one_id_changed_is_refused_or_still_the_callers(made: list[Film], data: 
         changed = [*ids[:at], change, *ids[at + 1 :]]
     try:
         found = resolve(changed, made)
-    except ValueError:
+    except RefusedRequest:
         return
     check(found, made)
     # With every block of k = 1 and t = 1 a placeholder and a block are alike; elsewhere nothing is added.
@@ -182,7 +183,7 @@ def test_one_id_changed_is_refused_or_still_the_callers(made: list[Film], data: 
 def test_any_ids_are_refused_or_hold_the_servers_spans(made: list[Film], ids: list[int]) -> None:
     try:
         found = resolve(ids, made)
-    except ValueError:
+    except RefusedRequest:
         return
     check(found, made)
 
@@ -218,7 +219,7 @@ def test_a_time_may_be_glued_to_the_text_before_it() -> None:
 def test_a_short_one_after_what_reads_as_a_time_is_refused() -> None:
     """Its block would be spliced in after another time; with t and k of 1 nothing else tells them apart."""
     film = timed(1, 1)
-    with pytest.raises(ValueError, match=r"'.*<9.9 seconds>'.*writes '<0.2 seconds>'"):
+    with pytest.raises(RefusedRequest, match=r"'.*<9.9 seconds>'.*writes '<0.2 seconds>'"):
         resolve([*letters("<9.9 seconds>"), *SHORT], [film])
     assert resolve(film.ids, [film]).ids == film.ids
 
@@ -280,20 +281,22 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refused_with_a_message(name: str) -> None:
     ids, made, message = REFUSALS[name]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RefusedRequest, match=message):
         resolve(ids, made)
 
 
 def test_a_server_that_made_other_videos_is_refused() -> None:
     request = PretokenizedRequest(A.ids, TOKENS_OF_CALLER, vocab_size=1000, image_count=0, video_count=1)
-    with pytest.raises(ValueError, match=r"1 video\(s\) came with input_ids, and the server made 0"):
+    with pytest.raises(RefusedRequest, match=r"1 video\(s\) came with input_ids, and the server made 0"):
         request.resolve([], MERGE)
-    with pytest.raises(ValueError, match=r"made a video of grid_thw 9x2x10, and 15 tokens of it"):
-        request.resolve([], MERGE, made=Videos([(9, 2, 10)], [A.block], spell))
+    with pytest.raises(RefusedRequest, match=r"made a video of grid_thw 9x2x10, and 15 tokens of it"):
+        request.resolve([], MERGE, server_videos=ServerVideos([(9, 2, 10)], [A.block], spell))
 
 
 def test_without_videos_a_placeholder_is_foreign() -> None:
-    with pytest.raises(ValueError, match=r"a video placeholder \(token 303\) at position 1, and no video"):
+    with pytest.raises(
+        RefusedRequest, match=r"a video placeholder \(token 303\) at position 1, and no video"
+    ):
         PretokenizedRequest(SHORT, TOKENS_OF_CALLER, vocab_size=1000, image_count=0)
     assert spans.find_video_spans(SHORT, TOKENS_OF_CALLER) == []
 
@@ -310,5 +313,5 @@ def test_a_long_history_is_not_spelt() -> None:
     history = letters("x") * 200_000
     ids = [*history, *letters("<"), AB, *letters(">"), *film.ids[4:]]
     request = PretokenizedRequest(ids, TOKENS_OF_CALLER, vocab_size=1000, image_count=0, video_count=1)
-    request.resolve([], MERGE, made=Videos([film.grid], [film.block], counting))
+    request.resolve([], MERGE, server_videos=ServerVideos([film.grid], [film.block], counting))
     assert max(seen) < 50

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepeyes_patch import RefusedRequest
 from deepeyes_patch.ids.request import GridTHW, PretokenizedRequest, Resolution
-from deepeyes_patch.ids.spans import VisionTokens
+from deepeyes_patch.ids.tokens import VisionTokens
 
 P, VS, VE, V = 90, 91, 92, 93
 PAD = 0
@@ -52,7 +53,7 @@ def bounds() -> str:
 )
 def test_what_is_no_token_id(ids: list[int], message: str) -> None:
     """SGLang clamps ids to the vocabulary, so others would be served in silence."""
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RefusedRequest, match=message):
         PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=0)
 
 
@@ -146,9 +147,8 @@ def test_the_bounds_are_not_described_for_a_request_that_is_served() -> None:
     )
 
 
-grid_rows = st.tuples(st.integers(1, 2), st.integers(1, 6), st.integers(1, 6)).map(
-    lambda grid: (grid[0], grid[1] * MERGE, grid[2] * MERGE)
-)
+any_grid = st.tuples(st.integers(1, 2), st.integers(1, 12), st.integers(1, 12))
+grid_rows = any_grid.map(lambda grid: (grid[0], grid[1] * MERGE, grid[2] * MERGE))
 
 
 @given(st.lists(st.tuples(grid_rows, st.booleans(), st.lists(st.integers(0, 9), max_size=4)), max_size=5))
@@ -196,7 +196,7 @@ COUNT_REFUSALS = {
 def test_a_wrong_count_is_refused_and_everything_named(
     ids: list[int], grids: list[GridTHW], index: int, sent: int, made: int, grid: str, position: int
 ) -> None:
-    with pytest.raises(ValueError, match="image") as refusal:
+    with pytest.raises(RefusedRequest, match="image") as refusal:
         resolve(ids, grids)
     message = str(refusal.value)
     assert message.startswith(f"image {index} of {len(grids)}:")
@@ -210,7 +210,7 @@ def test_a_wrong_count_is_refused_and_everything_named(
 
 
 def test_the_message_reads_well_without_bounds() -> None:
-    with pytest.raises(ValueError, match=r"spatial_merge_size 2\)\. Send 4 or a single one"):
+    with pytest.raises(RefusedRequest, match=r"spatial_merge_size 2\)\. Send 4 or a single one"):
         PretokenizedRequest(image(3), TOKENS, vocab_size=VOCABULARY, image_count=1).resolve([GRID_4], MERGE)
 
 
@@ -227,11 +227,11 @@ def test_the_message_reads_well_without_bounds() -> None:
 )
 def test_another_number_of_spans_than_of_images_is_refused(ids: list[int], images: int) -> None:
     spans = ids.count(VS)
-    with pytest.raises(ValueError, match=rf"hold {spans} image span\(s\).* {images} image\(s\) came"):
+    with pytest.raises(RefusedRequest, match=rf"hold {spans} image span\(s\).* {images} image\(s\) came"):
         PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=images)
     # Preprocessed items tell how many images they hold with their grids.
     request = PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=None, expanded_only=True)
-    with pytest.raises(ValueError, match=rf"hold {spans} image span\(s\).* {images} image\(s\) came"):
+    with pytest.raises(RefusedRequest, match=rf"hold {spans} image span\(s\).* {images} image\(s\) came"):
         request.resolve([GRID_4] * images, MERGE)
 
 
@@ -255,7 +255,7 @@ def test_a_placeholder_with_nothing_behind_it_is_refused(
     ids: list[int], named: str, preprocessed: bool
 ) -> None:
     count = None if preprocessed else 1
-    with pytest.raises(ValueError, match=named) as refusal:
+    with pytest.raises(RefusedRequest, match=named) as refusal:
         PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=count, expanded_only=preprocessed)
     assert "prompt placeholders" not in str(refusal.value)
 
@@ -263,7 +263,7 @@ def test_a_placeholder_with_nothing_behind_it_is_refused(
 def test_a_preprocessed_image_is_expanded_already() -> None:
     assert resolve(image(4), [GRID_4], expanded_only=True).ids == image(4)
     assert resolve(image(1), [GRID_1], expanded_only=True).ids == image(1)
-    with pytest.raises(ValueError, match=r"hold 1 image placeholders .* makes 4 ") as refusal:
+    with pytest.raises(RefusedRequest, match=r"hold 1 image placeholders .* makes 4 ") as refusal:
         resolve(image(1), [GRID_4], expanded_only=True)
     # No image processor of the server's had a part in it.
     assert "the image_grid_thw that came with it" in str(refusal.value)
@@ -271,9 +271,30 @@ def test_a_preprocessed_image_is_expanded_already() -> None:
     assert "single" not in str(refusal.value)
 
 
+@given(any_grid, st.integers(1, 4), st.booleans())
+def test_a_grid_that_cannot_be_merged_is_refused(grid: GridTHW, merge: int, expanded_only: bool) -> None:
+    """Before, t*h*w was divided with a remainder: numpy's message about a reshape, or HTTP 500, came out."""
+    t, h, w = grid
+    request = PretokenizedRequest(
+        image(max(1, t * h * w // merge**2)),
+        TOKENS,
+        vocab_size=VOCABULARY,
+        image_count=1,
+        expanded_only=expanded_only,
+    )
+    if h % merge or w % merge:
+        with pytest.raises(
+            RefusedRequest, match=rf"grid_thw of {t}x{h}x{w}: .*spatial_merge_size {merge},"
+        ) as no:
+            request.resolve([grid], merge)
+        assert no.value.reason == "media"
+    else:
+        assert request.resolve([grid], merge).ids.count(P) == t * (h // merge) * (w // merge)
+
+
 @given(
     st.lists(st.sampled_from([1, 2, P, P, P, VS, VE, V]), max_size=25),
-    st.lists(grid_rows, max_size=3),
+    st.lists(grid_rows | any_grid, max_size=3),
     st.booleans(),
 )
 def test_any_request_is_served_as_sent_or_refused_without_upstreams_signal(
@@ -283,12 +304,13 @@ def test_any_request_is_served_as_sent_or_refused_without_upstreams_signal(
     refused = ""
     try:
         resolution = resolve(ids, grids, expanded_only=expanded_only)
-    except ValueError as refusal:
+    except RefusedRequest as refusal:
         refused = str(refusal)
     if refused:
         assert "prompt placeholders" not in refused
-        assert "input_ids" in refused
+        assert "input_ids" in refused or "grid_thw" in refused
     else:
+        assert all(h % MERGE == w % MERGE == 0 for _, h, w in grids)
         assert [t for t in resolution.ids if t != P] == [t for t in ids if t != P]
         assert len(resolution.ids) == len(ids) or not expanded_only
         assert len(resolution.offsets) == len(grids)

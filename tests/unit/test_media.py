@@ -1,0 +1,320 @@
+"""What came with a request as images and videos: used as it is, or refused. Nothing else comes out.
+
+Before the rebuild, much of what is refused here got as far as SGLang's or NumPy's code. Its exception came
+out as HTTP 400 with "an image could not be loaded: 'NoneType' object has no attribute ...", or as HTTP 500,
+and was not counted.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from deepeyes_patch import RefusedRequest
+from deepeyes_patch.request import grids, media
+
+MERGE = 2
+INF, NAN = math.inf, math.nan
+
+# --- grids ---------------------------------------------------------------------------------------------
+
+sizes = st.one_of(
+    st.integers(1, 64),
+    st.integers(-2, 2),
+    st.floats(width=32),
+    st.sampled_from([0, -1, 2**31, 2**63, 10**30, INF, -INF, NAN, 1.5, 4.0, True, None, "4", b"4", [], 1j]),
+)
+tables = st.one_of(
+    st.none(),
+    sizes,
+    st.lists(sizes, max_size=4),
+    st.lists(st.lists(sizes, min_size=3, max_size=3), max_size=3),
+    st.lists(st.lists(sizes, max_size=4), max_size=3),
+    st.lists(st.lists(st.lists(st.integers(1, 4), min_size=3, max_size=3), max_size=2), max_size=2),
+)
+
+
+@given(tables)
+@example([[1, 4, INF]])
+@example([[1, 4, NAN]])
+@example([[0, 4, 4]])
+@example([[1, -4, 4]])
+@example([[1, 4.5, 4]])
+@example([[1, 2**70, 4]])
+def test_grids_are_read_as_they_are_or_refused(table: Any) -> None:
+    """``inf`` was an OverflowError, HTTP 500."""
+    try:
+        rows = grids.rows(table)
+    except RefusedRequest:
+        return
+    if not rows:  # torch reads lists that begin with an empty one as nothing
+        assert table in (None, []) or table[0] == [] or table[0][0] == []
+        return
+    assert [size for row in rows for size in row] == numpy.array(table, dtype=object).flatten().tolist()
+    assert all(type(size) is int and size >= 1 for row in rows for size in row)
+    assert all(len(row) == 3 for row in rows)
+
+
+DTYPES = [torch.int32, torch.int64, torch.int16, torch.uint8, torch.float32, torch.float64, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_dtype_that_holds_whole_numbers(dtype: torch.dtype) -> None:
+    expected = [(1, 4, 6), (2, 8, 2)]
+    table = torch.tensor(expected, dtype=dtype)
+    assert grids.rows(table) == expected
+    assert grids.rows(table.numpy()) == expected
+    assert grids.rows(list(table)) == expected
+    assert grids.rows(table[0]) == expected[:1]
+    assert all(type(size) is int for row in grids.rows(table) for size in row)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        torch.tensor([[1.0, INF, 4.0]]),
+        torch.tensor([[1.0, NAN, 4.0]]),
+        torch.tensor([[1.0, 4.5, 4.0]]),
+        torch.tensor([[1, 0, 4]]),
+        torch.tensor([[1, 4]]),
+        torch.ones(1, 1, 3),
+        torch.tensor(3),
+        [torch.tensor([1, 4, 4]), torch.tensor([1, 4])],
+        [torch.tensor([1, 4, 4]), None],
+        numpy.array([["1", "4", "4"]]),
+        numpy.array([[1, 4, None]], dtype=object),
+        torch.tensor([[1 + 1j, 4, 4]]),
+        "1x4x4",
+        {"t": 1},
+        object(),
+    ],
+    ids=lambda table: str(table)[:40],
+)
+def test_what_is_no_grid(table: Any) -> None:
+    with pytest.raises(RefusedRequest, match=r"must be \(t, h, w\)") as refusal:
+        grids.rows(table)
+    assert refusal.value.reason == "media"
+    assert len(str(refusal.value)) < 700, "megabytes could have come"
+
+
+def test_no_grids() -> None:
+    assert grids.rows(None) == grids.rows([]) == grids.rows(torch.empty(0, 3)) == []
+
+
+# --- preprocessed items -----------------------------------------------------------------------------------
+
+
+class Format(enum.Enum):
+    """As SGLang's own enumeration, which it takes beside the names."""
+
+    PROCESSOR_OUTPUT = enum.auto()
+    PRECOMPUTED_EMBEDDING = enum.auto()
+
+
+def item(**changes: Any) -> dict[str, Any]:
+    """An item as the HF processor makes it: 16 patches, 4 tokens."""
+    made = {
+        "format": "processor_output",
+        "pixel_values": torch.zeros(16, 8),
+        "image_grid_thw": torch.tensor([[1, 4, 4]]),
+    }
+    return {name: value for name, value in {**made, **changes}.items() if value is not ...}
+
+
+EMBEDDED = {"format": "precomputed_embedding", "pixel_values": ..., "feature": torch.zeros(4, 8)}
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        item(),
+        item(format=Format.PROCESSOR_OUTPUT),
+        item(format="PROCESSOR_OUTPUT"),
+        item(format=...),
+        item(pixel_values=numpy.zeros((16, 8))),
+        item(**EMBEDDED),
+        item(**{**EMBEDDED, "format": Format.PRECOMPUTED_EMBEDDING}),
+        item(pixel_values=..., precomputed_embeddings=torch.zeros(4, 8)),
+        item(modality="IMAGE", offsets=[(1, 4)], hash=5, pad_value=7),
+        item(modality="image", offsets=torch.tensor([[1, 4]]), hash=None, pad_value=None),
+        item(modality="MULTI_IMAGES", offsets=[]),
+        item(image_grid_thw=[1, 4, 4]),
+        item(image_grid_thw=[[1, 2, 4], [2, 2, 2]], pixel_values=torch.zeros(16, 8)),
+    ],
+    ids=range(13),
+)
+def test_items_that_pass(came: dict[str, Any]) -> None:
+    before = dict(came)
+    (checked,), preprocessed = media.checked_images([came], MERGE)
+    assert preprocessed
+    assert checked is not came
+    assert came.keys() == before.keys()
+    assert all(came[name] is value for name, value in before.items())
+    assert torch.is_tensor(checked["image_grid_thw"])
+    assert checked["image_grid_thw"].dtype == torch.int64
+    assert sum(t * h * w for t, h, w in checked["image_grid_thw"].tolist()) == 16
+    rest = {name: value for name, value in checked.items() if name != "image_grid_thw"}
+    assert all(value is came[name] for name, value in rest.items())
+
+
+REFUSED = {
+    "no grids": (item(image_grid_thw=...), "holds no image_grid_thw"),
+    "grids that are None": (item(image_grid_thw=None), "holds no image_grid_thw"),
+    "an empty item": ({}, "holds no image_grid_thw"),
+    "a grid that cannot be merged": (
+        item(image_grid_thw=[[1, 3, 4]], pixel_values=torch.zeros(12, 8)),
+        "must be multiples of spatial_merge_size 2",
+    ),
+    "an embedding of a row of patches": (
+        item(**{**EMBEDDED, "feature": torch.zeros(1, 8), "image_grid_thw": [[1, 1, 4]]}),
+        "must be multiples of spatial_merge_size 2",
+    ),
+    "an infinite grid": (item(image_grid_thw=[[1, INF, 4]]), r"must be \(t, h, w\)"),
+    "another number of patches": (
+        item(pixel_values=torch.zeros(15, 8)),
+        r"pixel_values of shape \[15, 8\], and its image_grid_thw demands 16 rows",
+    ),
+    "another number of tokens": (
+        item(**{**EMBEDDED, "feature": torch.zeros(16, 8)}),
+        r"feature of shape \[16, 8\], and its image_grid_thw demands 4 rows",
+    ),
+    "features without a dimension": (
+        item(pixel_values=torch.tensor(3.0)),
+        r"pixel_values of shape \[\], and its image_grid_thw demands 16 rows",
+    ),
+    "no features": (item(pixel_values=...), "of format processor_output, holds no pixel_values or feature"),
+    "features that are None": (item(pixel_values=None), "holds no pixel_values or feature"),
+    "no features and no format": (item(pixel_values=..., format=...), "of format unknown, holds no "),
+    "features under another key": (
+        item(**{**EMBEDDED, "feature": ..., "pixel_values": torch.zeros(16, 8)}),
+        "of format precomputed_embedding, holds no feature; its keys are",
+    ),
+    "features in a list": (
+        item(pixel_values=[[0.0] * 8] * 16),
+        "holds pixel_values of type list, and it must be a tensor or an array",
+    ),
+    "features in base64": (
+        item(pixel_values="AAAA"),
+        "holds pixel_values of type str, and it must be a tensor or an array",
+    ),
+    "offsets that are no pairs": (item(offsets=[1, 2, 3]), r"holds offsets of shape \[3\]; leave them out"),
+    "offsets that are no numbers": (item(offsets="1-4"), "holds offsets that are no pairs; leave them out"),
+    "fractional offsets": (item(offsets=[[1.0, 4.0]]), "holds offsets of shape"),
+    "a hash that is no number": (item(hash=[1]), "holds hash of type list; leave them out"),
+    "a pad value that is no number": (item(pad_value="x"), "holds pad_value of type str; leave them out"),
+    "another modality": (item(modality="VIDEO"), "holds modality video; leave them out"),
+    "several odd things": (item(hash={}, pad_value=object()), "holds pad_value of type object"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_items_that_are_refused(name: str) -> None:
+    came, message = REFUSED[name]
+    with pytest.raises(RefusedRequest, match=message) as refusal:
+        media.checked_images([came], MERGE)
+    assert refusal.value.reason == "media"
+
+
+anything = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2**70),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(-1, 4), max_size=3),
+    st.sampled_from(
+        [torch.zeros(16, 8), torch.zeros(4, 8), torch.zeros(0), torch.tensor([NAN]), numpy.zeros(4), object()]
+    ),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                *("format", "pixel_values", "feature", "precomputed_embeddings", "image_grid_thw"),
+                *("offsets", "hash", "pad_value", "modality"),
+            ]
+        ),
+        anything,
+        max_size=3,
+    )
+)
+def test_any_item_passes_or_is_refused(changes: dict[str, Any]) -> None:
+    try:
+        ((checked,), preprocessed) = media.checked_images([{**item(), **changes}], MERGE)
+    except RefusedRequest:
+        return
+    assert preprocessed
+    held = [checked[name] for name in media._FEATURES if checked.get(name) is not None]
+    assert held
+    tokens = sum(t * (h // MERGE) * (w // MERGE) for t, h, w in checked["image_grid_thw"].tolist())
+    assert all(len(features) in (tokens, tokens * MERGE**2) for features in held)
+
+
+# --- raw images and videos --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("images", [None, [], ["a.png", {"url": "b"}, b"bytes", object()]])
+def test_raw_images_pass_unlooked_at(images: Any) -> None:
+    checked, preprocessed = media.checked_images(images, MERGE)
+    assert checked == list(images or [])
+    assert checked is not images
+    assert not preprocessed
+
+
+@pytest.mark.parametrize("image", [None, [], ("a.png",), 3, 1.5, True])
+def test_what_is_no_image(image: Any) -> None:
+    with pytest.raises(RefusedRequest, match=r"image_data\[1\] is .*, which is no image") as refusal:
+        media.checked_images(["a.png", image], MERGE)
+    assert refusal.value.reason == "media"
+
+
+def test_preprocessed_beside_raw_images() -> None:
+    with pytest.raises(RefusedRequest, match=r"mixes 1 preprocessed item\(s\) \(dict\) with 2 raw") as no:
+        media.checked_images(["a.png", item(), "b.png"], MERGE)
+    assert no.value.reason == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("video", "message"),
+    [
+        ({"format": "processor_output"}, r"video_data\[0\] is a preprocessed item"),
+        (torch.zeros(2, 3, 4, 4), "is of type Tensor, and no clip"),
+        (3, "is of type int, and no clip"),
+        ([["frame"]], "is of type list, and no clip"),
+    ],
+)
+def test_what_is_no_clip(video: Any, message: str) -> None:
+    with pytest.raises(RefusedRequest, match=message) as refusal:
+        media.count_videos([video], lambda: True, False)
+    assert refusal.value.reason == "unsupported"
+
+
+def test_clips_are_counted() -> None:
+    assert media.count_videos(None, lambda: False, False) == 0
+    assert media.count_videos("a.mp4", lambda: True, False) == 1
+    assert media.count_videos(["a.mp4", b"bytes"], lambda: True, False) == 2
+    with pytest.raises(RefusedRequest, match="does not tell the HF processor the times"):
+        media.count_videos(["a.mp4"], lambda: False, False)
+    with pytest.raises(RefusedRequest, match=r"preprocessed items \(dict\) beside 1 video"):
+        media.count_videos(["a.mp4"], lambda: True, True)
+
+
+@pytest.mark.parametrize("data", [None, [], [None], ()])
+def test_no_data_of_another_modality(data: Any) -> None:
+    media.refuse_modalities(audio=data)
+
+
+@pytest.mark.parametrize("data", ["a.wav", ["a.wav"], [None, "a.wav"], torch.zeros(3)])
+def test_data_of_another_modality(data: Any) -> None:
+    with pytest.raises(RefusedRequest, match="audio data with input_ids") as refusal:
+        media.refuse_modalities(audio=data)
+    assert refusal.value.reason == "unsupported"
