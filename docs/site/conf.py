@@ -9,6 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pygments.lexers.special import TextLexer
+from sphinx.highlighting import lexers
+
 project = "deepeyes-patch"
 author = "the deepeyes-patch authors"
 language = "en"
@@ -18,6 +21,8 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["site"]
 # GitHub's own anchors, which the links use.
 myst_heading_anchors = 4
+# GitHub draws such a block. The site shows its text: a library that draws would need the network or npm.
+lexers["mermaid"] = TextLexer()
 
 html_theme = "furo"
 html_title = "deepeyes-patch"
