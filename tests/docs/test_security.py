@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from deepeyes_patch.startup import installer
+from deepeyes_patch.seams import table
+from deepeyes_patch.startup import integrity
 from tests.docs import pages
 from tests.docs.conftest import Shell
 from tests.docs.pages import CHECKOUT, LANGUAGES
@@ -18,11 +20,10 @@ PAGE = pages.page("security")
 PACKAGE = CHECKOUT / "deepeyes_patch"
 
 # What runs in SGLang's processes: start-up, and what the hooks import.
-STARTED = [
-    *("", "bootstrap", "settings", "errors", "installer", "compat", "wrapping"),
-    *("counters", "record", "seams"),
+MODULES = [
+    *("", "bootstrap", "settings", "errors", *integrity.MODULES),
+    *(f"{room}.{name}" for room, names in integrity.MODULES.items() for name in names),
 ]
-MODULES = [*STARTED, *installer._OWN_MODULES]
 
 NETWORK_AND_PROGRAMS = {
     "socket", "ssl", "http", "urllib", "ftplib", "smtplib", "requests", "httpx", "aiohttp", "subprocess",
@@ -58,8 +59,9 @@ def called(tree: ast.AST) -> Iterator[str]:
 def test_what_is_never_done(module: str) -> None:
     tree = ast.parse(source(module).read_text(encoding="utf-8"))
     # Before a server with HTTP workers starts, this Python asks another one whether it reads our line.
-    exempt = {"subprocess"} if module == "workers" else set()
-    assert (NETWORK_AND_PROGRAMS - exempt).isdisjoint(name.partition(".")[0] for name in imported(tree))
+    exempt = {"subprocess"} if module == "startup.stops" else set()
+    names = set(imported(tree)) - {"urllib.parse"}  # takes addresses apart, and opens none
+    assert (NETWORK_AND_PROGRAMS - exempt).isdisjoint(name.partition(".")[0] for name in names)
     assert FILES_AND_CODE.isdisjoint(called(tree))
 
 
@@ -70,18 +72,19 @@ def test_imports_by_name_come_from_our_sources() -> None:
         names = set(called(ast.parse(source(module).read_text(encoding="utf-8"))))
         if used := names & {"import_module", "__import__", "find_spec"}:
             found[module] = used
-    # `bootstrap` asks the other finders about sglang; `installer` looks for our own modules; `workers`
+    # `bootstrap` asks the other finders about sglang, and hands over to `startup.activation`; `integrity`
+    # imports the wrappers that the table of seams names; `stops` looks for the modules of that table, and
     # imports SGLang's reader of configurations.
     assert found == {
         "": {"import_module"},
-        "bootstrap": {"find_spec"},
-        "installer": {"find_spec"},
-        "workers": {"import_module"},
+        "bootstrap": {"find_spec", "import_module"},
+        "startup.integrity": {"import_module"},
+        "startup.stops": {"find_spec", "import_module"},
     }
 
 
 @pytest.mark.parametrize(
-    ("library", "module"), [("prometheus_client", "counters"), ("triton", "mrope.kernel")]
+    ("library", "module"), [("prometheus_client", "observe.counters"), ("triton", "mrope.kernel")]
 )
 def test_who_calls_the_libraries_that_do_more(library: str, module: str) -> None:
     found = {
@@ -95,28 +98,34 @@ def test_who_calls_the_libraries_that_do_more(library: str, module: str) -> None
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_module_that_wraps_is_named(language: str) -> None:
-    """What is wrapped is said by name, or by the table at the head of the module that wraps it."""
+def test_every_function_that_is_wrapped_is_named(language: str) -> None:
+    """By the table of seams: which of our files wraps which functions of SGLang's."""
     text = pages.page("security", language).path.read_text(encoding="utf-8")
-    (step,) = (part for part in text.split("\n6. ")[1:2])
-    step = step.partition("\n7. ")[0]
-    tables = "".join(
-        ast.get_docstring(ast.parse(source(name).read_text("utf-8"))) or ""
-        for name in ("processor", "mrope.binding", "mrope.gated_attention")
-    )
-    wrapping = set()
-    for name in MODULES:
-        for node in ast.walk(ast.parse(source(name).read_text("utf-8"))):
-            if not (isinstance(node, ast.Call) and ast.unparse(node.func).startswith("wrapping.wrap")):
-                continue
-            wrapping.add(name)
-            if isinstance(node.args[1], ast.Constant):
-                assert str(node.args[1].value) in step + tables
-    assert wrapping == {
-        *("processor", "mrope.binding", "mrope.gated_attention", "intake", "receiver", "workers", "installer")
+    step = text.partition("\n6. ")[2].partition("\n7. ")[0]
+    assert "`startup/hooks.py`" in step
+    assert "(../seams.md)" in step
+    found = {}
+    for entry in step.split("\n   - ")[1:]:
+        file, *functions = re.findall(r"`([^`]+)`", entry)
+        found[file] = set(functions)
+    expected: dict[str, set[str]] = {}
+    for row in table.SEAMS:
+        for reference in filter(None, (row.wrapper, row.door)):
+            file = reference.partition(":")[0].replace(".", "/") + ".py"
+            expected.setdefault(file, set()).add(row.name)
+    assert found == expected
+
+
+def test_who_puts_wrappers_on() -> None:
+    """One module changes SGLang's classes, and one calls it."""
+    callers = {
+        name
+        for name in MODULES
+        if {"wrap", "wrap_traceably", "setattr", "delattr"}
+        & set(called(ast.parse(source(name).read_text("utf-8"))))
     }
-    for name in wrapping:
-        assert f"`{name.replace('.', '/')}.py`" in step
+    # `families` and `scope` and `frames` note something on an instance, a result or frames of a request.
+    assert callers == {"seams.wrapping", "startup.hooks", "seams.families", "request.scope", "request.frames"}
 
 
 @pytest.mark.parametrize("name", ["deepeyes_patch.pth", "deepeyes_patch.start"])
@@ -187,7 +196,7 @@ def test_the_hashes(name: str, shell: Shell, site_packages: Path) -> None:
     assert len(script) == (name == "check-hashes")  # pip makes it; no wheel holds it
 
     pth = site_packages / "deepeyes_patch.pth"
-    spans, mrope = package / "spans.py", package / "mrope"
+    spans, mrope = package / "ids" / "spans.py", package / "mrope"
     extra, link = mrope / "extra.py", package / "elsewhere"
     with replaced(pth, pth.read_bytes() + b"import this\n"), replaced(spans, None):
         try:
@@ -199,7 +208,7 @@ def test_the_hashes(name: str, shell: Shell, site_packages: Path) -> None:
             link.unlink(missing_ok=True)
     assert wrong == {
         "deepeyes_patch.pth": "CHANGED",
-        "deepeyes_patch/spans.py": "MISSING",
+        "deepeyes_patch/ids/spans.py": "MISSING",
         "deepeyes_patch/mrope/extra.py": "EXTRA",
         "deepeyes_patch/elsewhere": "EXTRA",
     }
