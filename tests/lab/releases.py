@@ -101,5 +101,14 @@ SERVED = ("0.5.3", "0.5.4", "0.5.12.post1", "0.5.16", "0.5.19", "0.5.23")
 # one of each generation of the processor between them. The newest, whose suite takes longest, first.
 TESTED = ("0.5.23", "0.5.19", "0.5.16", "0.5.12.post1", "0.5.9", "0.5.3")
 
+
+def in_range(text: str) -> list[str]:
+    """The releases of a range, as in the table of seams: ``0.5.3 - 0.5.5.post1``, or ``0.5.9 -``, open."""
+    names = list(RELEASES)
+    first, _, last = text.partition(" -")
+    end = names.index(last.strip()) + 1 if last.strip() else len(names)
+    return names[names.index(first) : end]
+
+
 if __name__ == "__main__":
     print(*TESTED)

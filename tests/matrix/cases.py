@@ -128,8 +128,8 @@ def videos(kind: models.Kind) -> dict[str, str]:
 def _video(folder: Path, processor: Any, scene: films.Scene, shape: Callable[..., films.Request]) -> str:
     # A release that does not tell the times makes no ids of a text prompt that could be sent back.
     tells = test_videos.tells_times()
-    made = films.of_server(folder, processor, scene) if tells else films.of_transformers(folder, scene)
-    request = shape(folder, made)
+    expanded = films.of_server(folder, processor, scene) if tells else films.of_transformers(folder, scene)
+    request = shape(folder, expanded)
     outcome = films.attempt(processor, list(request.ids), scene)
     if isinstance(outcome, ValueError):
         return "refused"
@@ -150,14 +150,14 @@ def _in_words(outcome: Any) -> str:
 
 def faults(kind: models.Kind, chosen: Sequence[str]) -> dict[str, str]:
     """The first fault of each case over some of the processor's ways to work; empty if right in all."""
-    found = dict.fromkeys(CASES, "")
+    faults = dict.fromkeys(CASES, "")
     for way in chosen:
         processor = ways.build(kind, way)
         with mock.patch.dict(os.environ, ways.variables(way)):
             for name, case in CASES.items():
-                if not found[name] and (wrong := fault(kind, processor, case)):
-                    found[name] = f"{way}: {wrong}"
-    return found
+                if not faults[name] and (wrong := fault(kind, processor, case)):
+                    faults[name] = f"{way}: {wrong}"
+    return faults
 
 
 def grids_that_differ() -> int:
@@ -186,7 +186,7 @@ def rope() -> dict[str, Any]:
 def _yarn(module: Any) -> str:
     """``kept``, ``lost`` or ``refused``: the sections of a YaRN rope."""
     try:
-        made = test_mrope.build(module, test_mrope.YARN)
+        yarn = test_mrope.build(module, test_mrope.YARN)
     except ValueError:
         return "refused"
-    return "kept" if getattr(made, "mrope_section", None) is not None else "lost"
+    return "kept" if getattr(yarn, "mrope_section", None) is not None else "lost"

@@ -1,11 +1,12 @@
 """``python -m tests.matrix.probe FILE``: one release's part of the table, inside that release's environment.
 
-Stock first, then patched, in one process: importing SGLang is most of the work. What was found is written to
+Stock first, then patched, in one process: importing SGLang is most of the work. The results are written to
 FILE as JSON.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -20,22 +21,22 @@ os.environ.update(flags.ENVIRONMENT)
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 
-def main(results: Path) -> None:
+def main(file: Path) -> None:
     cls = processors.processor_class()
     import deepeyes_patch
     from deepeyes_patch import settings
     from tests.matrix import cases
     from tests.sglang import ways
 
-    found: dict[str, Any] = {"class": cls.__name__, "seams": seams(cls)}
+    results: dict[str, Any] = {"class": cls.__name__, "seams": seams()}
     # Stock as its users have it by default; the repair must hold in every way.
-    found["stock"] = state([ways.DEFAULT])
+    results["stock"] = state([ways.DEFAULT])
     ways.forget()  # stock requests that hang may hold a processor's workers
     deepeyes_patch.install(settings.read({settings.SWITCH: "1"}).repairs)
-    found["patched"] = state(ways.ways())
-    found["videos"] = {kind: cases.videos(kind) for kind in models.KINDS}
-    found["status"] = deepeyes_patch.status()
-    results.write_text(json.dumps(found))
+    results["patched"] = state(ways.ways())
+    results["videos"] = {kind: cases.videos(kind) for kind in models.KINDS}
+    results["status"] = deepeyes_patch.status()
+    file.write_text(json.dumps(results))
 
 
 def state(chosen: Sequence[str]) -> dict[str, Any]:
@@ -50,21 +51,47 @@ def state(chosen: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def seams(cls: type) -> dict[str, dict[str, Any]]:
-    """The seams of the processor repair that are there or should be, and what is wrong with each."""
-    from deepeyes_patch.seams import examine as compat
-    from deepeyes_patch.seams.table import MODULE_SEAMS, ROPE_SEAMS, SEAMS
+def seams() -> list[dict[str, Any]]:
+    """For each row of the table of seams: the number of usable functions, and the problems with others.
 
-    module = sys.modules[cls.__module__]
-    findings = [
-        *compat.examine(cls, SEAMS),
-        *compat.examine(module, MODULE_SEAMS),
-        *compat.examine(module.MRotaryEmbedding, ROPE_SEAMS),
-    ]
+    ``source``: in SGLang's files, as ``doctor`` looks. ``imported``: in the imported modules, as the hooks
+    look; ``None`` where the module needs a package that is not installed, or imports a kernel on CUDA only.
+    """
+    from deepeyes_patch.cli import deep
+    from deepeyes_patch.seams import table
+    from deepeyes_patch.seams.live import LiveView
+    from deepeyes_patch.seams.source import SourceView
+
+    spec = importlib.util.find_spec("sglang")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    source, live = SourceView(Path(spec.submodule_search_locations[0])), LiveView()
+    deep.import_seams()
+    rows = []
+    for seam in table.SEAMS:
+        in_source, imported = source.module(seam.module), live.module(seam.module)
+        comparable = (in_source is None) == (imported is None) and (
+            imported is None or seam.applies(live, imported) == seam.applies(source, in_source)
+        )
+        rows.append(
+            {
+                "repair": seam.repair,
+                "name": f"{seam.module}: {seam}",
+                "releases": seam.releases,
+                "source": judged(source, seam),
+                "imported": judged(live, seam) if comparable else None,
+            }
+        )
+    return rows
+
+
+def judged(view: Any, seam: Any) -> dict[str, Any]:
+    from deepeyes_patch.seams.examine import examine
+
+    findings = examine(view, [seam])
     return {
-        f.seam.name: {"optional": f.seam.optional, "problem": f.problem}
-        for f in findings
-        if f.present or not f.seam.optional
+        "usable": sum(finding.present and finding.problem is None for finding in findings),
+        "problems": [str(finding.problem) for finding in findings if finding.problem is not None],
     }
 
 

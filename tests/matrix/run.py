@@ -4,6 +4,9 @@ Standard library only. A release's results are kept in the lab's cache, under th
 of what is asked, so a run that was interrupted goes on where it stopped. Then ``docs/compatibility.md`` is
 written, with lines of older sources for releases that were not asked. Ends with 1 if a patched release is
 not right.
+
+``--mark`` runs nothing: the page then says which of its lines an older package made. ``make test`` demands
+that. ``--check`` ends with 1 if there are such lines.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ PROBE_SECONDS = 1200
 OFF = {"DEEPEYES_PATCH": None, "RELAX_DEEPEYES_QWEN_VL_PATCH": None, "OMP_NUM_THREADS": "1"}
 SERVER_SECONDS = 900
 
-# Whatever changes one of these changes what a result means.
-_PACKAGE = ("deepeyes_patch/**/*.py", "deepeyes_patch.pth", "deepeyes_patch.start")
+# Whatever changes one of these changes what a result means. The command line serves nothing.
+_PACKAGE = ("deepeyes_patch/**/*", "deepeyes_patch.pth", "deepeyes_patch.start")
+_COMMAND_LINE = ("deepeyes_patch/cli/", "deepeyes_patch/__main__.py")
 _QUESTIONS = (
     *("tests/matrix/cases.py", "tests/matrix/probe.py", "tests/matrix/served.py"),
     *("tests/sglang/rollouts.py", "tests/sglang/ways.py"),
@@ -46,10 +50,14 @@ _QUESTIONS = (
     "tests/lab/standins/**/*.py",
 )
 
+FORMAT = "2"  # of the results that are kept
+
 Entry = dict[str, Any]
 
 
 def main(names: Sequence[str]) -> int:
+    if names and names[0] in ("--mark", "--check"):
+        return _say_age(mark=names[0] == "--mark")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if unknown := sorted(set(names).difference(RELEASES)):
         raise SystemExit(f"unknown release {', '.join(unknown)}; known: {', '.join(RELEASES)}")
@@ -74,6 +82,21 @@ def main(names: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
+def package_digest() -> str:
+    """Of all that decides how requests are served."""
+    return _digest(_PACKAGE)
+
+
+def _say_age(mark: bool) -> int:
+    text = DOCUMENT.read_text()
+    older = table.older(text, package_digest())
+    say(f"made with an older package: {', '.join(older) or 'no line'}")
+    if mark:
+        DOCUMENT.write_text(table.dated(text, package_digest()))
+        return 0
+    return 1 if older else 0
+
+
 def _weight(name: str) -> int:
     """How long a release takes; a server takes twice as long as all else."""
     return 3 if name in SERVED else 1
@@ -92,7 +115,7 @@ def _write(chosen: Sequence[str]) -> None:
     else:
         say(f"{len(RELEASES) - len(entries)} releases are missing, and there is no document to rewrite yet")
         return
-    DOCUMENT.write_text(text)
+    DOCUMENT.write_text(table.dated(text, package_digest()))
     say(f"wrote {DOCUMENT.relative_to(CHECKOUT)}")
 
 
@@ -101,7 +124,7 @@ def examine(name: str) -> Entry:
     entry: Entry = {
         "release": name,
         "transformers": RELEASES[name].transformers,
-        "sources": _digest(_PACKAGE),
+        "sources": package_digest(),
     }
     begin = time.monotonic()
     entry["probe"] = _child(name, "probe", PROBE_SECONDS)
@@ -127,7 +150,7 @@ def _child(name: str, module: str, seconds: float, python: str = environments.LO
 
 
 def _file(name: str) -> Path:
-    row = hashlib.sha256(repr(RELEASES[name]).encode()).hexdigest()[:12]
+    row = hashlib.sha256(f"{FORMAT} {RELEASES[name]!r}".encode()).hexdigest()[:12]
     return environments.cache() / "matrix" / _digest((*_PACKAGE, *_QUESTIONS)) / f"{name}-{row}.json"
 
 
@@ -143,8 +166,8 @@ def _kept(name: str) -> Entry | None:
 def _latest(name: str) -> Entry | None:
     """The newest result of whatever sources; its line tells which."""
     folder = _file(name).parent.parent
-    found = sorted(folder.glob(f"*/{_file(name).name}"), key=lambda path: path.stat().st_mtime)
-    return json.loads(found[-1].read_text()) if found else None
+    kept = sorted(folder.glob(f"*/{_file(name).name}"), key=lambda path: path.stat().st_mtime)
+    return json.loads(kept[-1].read_text()) if kept else None
 
 
 def _keep(name: str, entry: Entry) -> None:
@@ -157,10 +180,12 @@ def _keep(name: str, entry: Entry) -> None:
 
 @functools.cache  # of the files as they were when the run began
 def _digest(patterns: tuple[str, ...]) -> str:
-    files = sorted({path for pattern in patterns for path in CHECKOUT.glob(pattern)})
     whole = hashlib.sha256()
-    for path in files:
-        whole.update(f"{path.relative_to(CHECKOUT)}\0".encode())
+    for path in sorted({path for pattern in patterns for path in CHECKOUT.glob(pattern) if path.is_file()}):
+        name = path.relative_to(CHECKOUT).as_posix()
+        if path.suffix == ".pyc" or name.startswith(_COMMAND_LINE):
+            continue
+        whole.update(f"{name}\0".encode())
         whole.update(hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()[:12]
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.lab.releases import in_range
+
 Entry = dict[str, Any]
 
 COLUMNS = (
@@ -15,15 +17,21 @@ COLUMNS = (
 _RIGHT = ("exact", "refused")
 KINDS = {"qwen3_vl": "Qwen3-VL", "qwen2_5_vl": "Qwen2.5-VL"}
 
+# The second paragraph of the page is one of these two.
+CURRENT = "All lines were made with the package as it is here."
+OLDER = "**Older results.** The package has changed since"
+
 HEAD = """\
 # Compatibility
 
 Written by `make matrix`, which runs every SGLang release on PyPI from 0.5.3 on, stock and with the patch, on
 Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rewrites its line.
 
+{age}
+
 - **transformers**: the version that the release pins, and that it ran with.
-- **seams**: how many functions of the processor were found, all in the shape that the repair needs; those
-  that came or went with a release by name.
+- **seams**: how many functions of the release each repair takes hold of; all are in the shape that it needs.
+  They are those that [the table of seams](seams.md) has for this release.
 - **native M-RoPE**: whether the release itself rotates an interleaved config as `transformers` does. *No,
   repaired*: with the patch it does. *YaRN refused*: a YaRN rope would lose its `mrope_section` without a
   word; with the patch such a model does not start. This is the rope that Qwen3-VL uses; what
@@ -39,7 +47,7 @@ Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rew
   above, times included), and how many are refused because this release cannot place the frames in time.
 - **server**: a patched server of a tiny Qwen3-VL started, and the log-probs of three requests were those of
   `transformers` on the caller's ids; -: not tried.
-- **sources**: digest of the package that the line was made with.
+- **sources**: digest of the package, without its command line, that the line was made with.
 
 """
 
@@ -54,16 +62,9 @@ Each case, and the releases on which stock SGLang gets it right by itself.
 
 
 def document(entries: Sequence[Entry]) -> str:
-    """The whole file; one entry for each release, in order."""
-    first = next(entry for entry in entries if not failures(entry))
-    cases = len(first["probe"]["stock"]["faults"]["qwen3_vl"])
+    """The whole page; one entry for each release, in order. `dated` corrects what it says about its age."""
     lines = [
-        HEAD.format(
-            grids=first["probe"]["stock"]["grid_images"],
-            cases=cases,
-            videos=len(first["probe"]["videos"]["qwen3_vl"]),
-        )
-        + f"| {' | '.join(COLUMNS)} |",
+        _head(next(entry for entry in entries if not failures(entry))),
         "|---" * len(COLUMNS) + "|",
         *(row(entry) for entry in entries),
         "",
@@ -73,14 +74,51 @@ def document(entries: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
+def _head(entry: Entry) -> str:
+    """All above the lines of the releases, in the words of one that came to an end."""
+    head = HEAD.format(
+        age=CURRENT,
+        grids=entry["probe"]["stock"]["grid_images"],
+        cases=len(entry["probe"]["stock"]["faults"]["qwen3_vl"]),
+        videos=len(entry["probe"]["videos"]["qwen3_vl"]),
+    )
+    return f"{head}| {' | '.join(COLUMNS)} |"
+
+
 def updated(text: str, entry: Entry, earlier: Sequence[str]) -> str:
-    """The file with one line rewritten, or put in behind the last one of the ``earlier`` releases."""
+    """The page with one line rewritten, or put in behind the last one of the ``earlier`` releases."""
     lines = text.splitlines()
-    places = {name: i for i, line in enumerate(lines) for name in [_release_of(line)] if name}
+    places = {cells[0]: i for i, line in enumerate(lines) if (cells := _cells_of(line))}
     if entry["release"] in places:
         lines[places[entry["release"]]] = row(entry)
     else:
         lines.insert(max(places[name] for name in earlier if name in places) + 1, row(entry))
+    if not failures(entry):
+        rules = next(i for i, line in enumerate(lines) if line.startswith("|---"))
+        lines[:rules] = _head(entry).splitlines()
+    return "\n".join([*lines, ""])
+
+
+def older(text: str, sources: str) -> list[str]:
+    """The releases whose lines were made with another package than that of the digest ``sources``."""
+    rows = [cells for line in text.splitlines() if (cells := _cells_of(line))]
+    return [cells[0] for cells in rows if cells[-1] != f"`{sources}`"]
+
+
+def dated(text: str, sources: str) -> str:
+    """The page with a word on its age: whether its lines were made with the package of that digest."""
+    stale, lines = older(text, sources), text.splitlines()
+    releases = [cells[0] for line in lines if (cells := _cells_of(line))]
+    if not stale:
+        age = CURRENT
+    elif stale == releases:
+        age = f"{OLDER} the lines below were made; `make matrix` makes them anew."
+    else:
+        which = _ranges(releases, [release in stale for release in releases])
+        count = f"{len(stale)} of {len(releases)} lines were made"
+        age = f"{OLDER} {count} ({which}); `make matrix` makes them anew."
+    (place,) = (i for i, line in enumerate(lines) if line.startswith((CURRENT, OLDER)))
+    lines[place] = age
     return "\n".join([*lines, ""])
 
 
@@ -88,10 +126,10 @@ def row(entry: Entry) -> str:
     return f"| {' | '.join(_cells(entry))} |"
 
 
-def _release_of(line: str) -> str | None:
-    """The release that a line of the first table is about."""
+def _cells_of(line: str) -> list[str] | None:
+    """The cells of a line that is about a release."""
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    return cells[0] if len(cells) == len(COLUMNS) and cells[0][0].isdigit() else None
+    return cells if len(cells) == len(COLUMNS) and cells[0][0].isdigit() else None
 
 
 def summary(entry: Entry) -> str:
@@ -107,48 +145,58 @@ def failures(entry: Entry) -> list[str]:
     """Children that did not come to an end."""
     parts = {part: entry[part] for part in ("probe", "server")} | entry.get("elsewhere", {})
     return [
-        f"{entry['release']}, {part}: {' | '.join(found['error'].split(chr(10))[-6:])}"
-        for part, found in parts.items()
-        if isinstance(found, dict) and "error" in found
+        f"{entry['release']}, {part}: {' | '.join(answer['error'].split(chr(10))[-6:])}"
+        for part, answer in parts.items()
+        if isinstance(answer, dict) and "error" in answer
     ]
 
 
 def faults(entry: Entry) -> list[str]:
     """All that is not as it must be with the patch, and what kept us from looking."""
-    found = failures(entry)
-    if found:
-        return found
+    faults = failures(entry)
+    if faults:
+        return faults
     release, patched = entry["release"], entry["probe"]["patched"]
-    found += [
+    faults += [
         f"{release}, {KINDS[kind]}, {name}: {fault}"
         for kind, by_name in patched["faults"].items()
         for name, fault in by_name.items()
         if fault
     ]
-    found += [
+    faults += [
         f"{release}, {KINDS[kind]}, video, {name}: {outcome}"
         for kind, by_name in entry["probe"]["videos"].items()
         for name, outcome in by_name.items()
         if outcome not in _RIGHT
     ]
-    found += [f"{release}: seam {name}: {problem}" for name, problem in _odd_seams(entry).items()]
+    for seam in entry["probe"]["seams"]:
+        faults += [f"{release}: {seam['repair']}: {seam['name']}: {fault}" for fault in _seam(seam, release)]
     if patched["grids"]:
-        found.append(f"{release}: {patched['grids']} images with another grid than transformers'")
+        faults.append(f"{release}: {patched['grids']} images with another grid than transformers'")
     if not patched["rope"]["right"]:
-        found.append(f"{release}: the interleaved rope is off by {patched['rope']['error']}")
+        faults.append(f"{release}: the interleaved rope is off by {patched['rope']['error']}")
     if patched["rope"]["yarn"] == "lost":
-        found.append(f"{release}: a YaRN rope loses its sections without a word")
-    found += [
+        faults.append(f"{release}: a YaRN rope loses its sections without a word")
+    faults += [
         f"{release}: {repair}: {state}"
         for repair, state in entry["probe"]["status"].items()
         if "failed" in state
     ]
     servers = {"server": entry["server"]} | entry.get("elsewhere", {})
-    return found + [f"{release}, {place}: {fault}" for place, fault in servers.items() if fault]
+    return faults + [f"{release}, {place}: {fault}" for place, fault in servers.items() if fault]
 
 
-def _odd_seams(entry: Entry) -> dict[str, str]:
-    return {name: seam["problem"] for name, seam in entry["probe"]["seams"].items() if seam["problem"]}
+def _seam(seam: dict[str, Any], release: str) -> Iterator[str]:
+    """What is wrong with a row of the table of seams on a release."""
+    expected = release in in_range(seam["releases"])
+    usable = bool(seam["source"]["usable"])
+    if usable != expected:
+        is_there = "it is there" if usable else "it is not there, or in another shape"
+        yield f"the table says {seam['releases']}, and {is_there}"
+    if expected:
+        yield from seam["source"]["problems"]
+    if seam["imported"] not in (None, seam["source"]):
+        yield f"doctor sees {seam['source']} in the source, and the hooks {seam['imported']}"
 
 
 def _cells(entry: Entry) -> list[str]:
@@ -164,17 +212,19 @@ def _cells(entry: Entry) -> list[str]:
         _seams(probe["seams"]),
         _rope(stock["rope"], patched["rope"]),
         _grids(stock["grids"], patched["grids"]),
-        *(_count(found["faults"]) for found in (stock, patched)),
-        "; ".join(f"{KINDS[kind]}: {_outcomes(found)}" for kind, found in probe["videos"].items()),
+        *(_count(state["faults"]) for state in (stock, patched)),
+        "; ".join(f"{KINDS[kind]}: {_outcomes(by_name)}" for kind, by_name in probe["videos"].items()),
         "; ".join([_served(entry["server"]), *(f"{p}: {_served(f)}" for p, f in elsewhere)]),
         f"`{entry['sources']}`",
     ]
 
 
-def _seams(seams: dict[str, dict[str, Any]]) -> str:
-    optional = [f"`{name}`" for name, seam in seams.items() if seam["optional"]]
-    required = str(len(seams) - len(optional))
-    return " + ".join([required, ", ".join(optional)]) if optional else required
+def _seams(seams: Sequence[dict[str, Any]]) -> str:
+    """``processor 22, mrope 5, video 1``: the functions that each repair takes hold of."""
+    counts: Counter[str] = Counter()
+    for seam in seams:
+        counts[seam["repair"]] += seam["source"]["usable"]
+    return ", ".join(f"{repair} {count}" for repair, count in counts.items())
 
 
 def _rope(stock: dict[str, Any], patched: dict[str, Any]) -> str:

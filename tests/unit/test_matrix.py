@@ -1,35 +1,44 @@
-"""The table of supported releases: what is written, and what counts as not right."""
+"""The table of supported releases: what is written, what counts as not right, and whether it is of today."""
 
 from __future__ import annotations
 
-import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepeyes_patch.seams.examine import TESTED
+from deepeyes_patch.observe.release import TESTED
 from tests.lab.environments import CHECKOUT
 from tests.lab.releases import RELEASES, SERVED
-from tests.matrix import table
+from tests.matrix import run, table
 
-REQUIRED = {
-    name: {"optional": False, "problem": None}
-    for name in ("process_mm_data_async", "load_mm_data", "get_rope_index")
-}
+
+def seam(repair: str, name: str, releases: str, usable: int = 1, imported: int | None = 1) -> dict[str, Any]:
+    """A row of the table of seams, as the probe of a release reports it."""
+    return {
+        "repair": repair,
+        "name": name,
+        "releases": releases,
+        "source": {"usable": usable, "problems": []},
+        "imported": None if imported is None else {"usable": imported, "problems": []},
+    }
 
 
 def entry(release: str, **changes: Any) -> dict[str, Any]:
     """A release that stock serves in part and the patch in full."""
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "release": release,
         "transformers": "4.57.1",
         "sources": "1a2b3c",
         "probe": {
             "class": "QwenVLImageProcessor",
-            "seams": {
-                **copy.deepcopy(REQUIRED),
-                "resize_image_async": {"optional": True, "problem": None},
-            },
+            "seams": [
+                seam("processor", "load_mm_data(prompt)", "0.5.3 -"),
+                seam("processor", "receive(self)", "0.5.3 -", 2, 2),
+                seam("processor", "launch(scheduler)", "0.5.17 - 0.5.18", 0, 0),
+                seam("processor", "serve_grpc(server_args)", "0.5.3 -", 1, None),
+                seam("mrope", "get_rope(rope_scaling)", "0.5.3 -"),
+            ],
             "stock": {
                 "faults": {kind: {"short": "", "expanded": "IndexError"} for kind in table.KINDS},
                 "grids": 7,
@@ -50,11 +59,11 @@ def entry(release: str, **changes: Any) -> dict[str, Any]:
     }
     for path, value in changes.items():
         *way, last = path.split("__")
-        inner = made
+        inner: Any = result
         for step in way:
-            inner = inner[step]
-        inner[last] = value
-    return made
+            inner = inner[int(step) if step.isdigit() else step]
+        inner[int(last) if last.isdigit() else last] = value
+    return result
 
 
 def row(entries: list[dict[str, Any]], release: str) -> list[str]:
@@ -68,7 +77,7 @@ def test_a_row() -> None:
         "0.5.3",
         "4.57.1",
         "`QwenVLImageProcessor`",
-        "3 + `resize_image_async`",
+        "processor 4, mrope 1",
         "no, repaired; YaRN refused",
         "7 differ, repaired",
         "2 of 4",
@@ -82,13 +91,13 @@ def test_a_row() -> None:
 
 def test_a_native_release_that_needs_no_repair_of_grids() -> None:
     rope = {"native": True, "error": 0.0, "right": True, "yarn": "kept"}
-    made = entry(
+    native = entry(
         "0.5.9", probe__stock__rope=rope, probe__patched__rope=rope, probe__stock__grids=0, server=None
     )
-    cells = row([made], "0.5.9")
-    assert cells[3:8] == ["3 + `resize_image_async`", "yes", "right", "2 of 4", "4 of 4"]
+    cells = row([native], "0.5.9")
+    assert cells[3:8] == ["processor 4, mrope 1", "yes", "right", "2 of 4", "4 of 4"]
     assert cells[9] == "-"
-    assert table.faults(made) == []
+    assert table.faults(native) == []
 
 
 @pytest.mark.parametrize(
@@ -104,9 +113,27 @@ def test_a_native_release_that_needs_no_repair_of_grids() -> None:
         ({"probe__patched__rope__right": False}, "rope is off by", "NO; YaRN refused"),
         ({"probe__patched__rope__yarn": "lost"}, "loses its sections", "no, repaired; YaRN LOST"),
         (
-            {"probe__seams__load_mm_data__problem": "missing"},
-            "seam load_mm_data: missing",
-            "3 + `resize_image_async`",
+            {
+                "probe__seams__0__source__problems": ["it takes no prompt"],
+                "probe__seams__0__imported": None,
+            },
+            "processor: load_mm_data(prompt): it takes no prompt",
+            "processor 4, mrope 1",
+        ),
+        (
+            {"probe__seams__0": seam("processor", "load_mm_data(prompt)", "0.5.4 -")},
+            "load_mm_data(prompt): the table says 0.5.4 -, and it is there",
+            "processor 4, mrope 1",
+        ),
+        (
+            {"probe__seams__0": seam("processor", "load_mm_data(prompt)", "0.5.3 -", 0, 0)},
+            "load_mm_data(prompt): the table says 0.5.3 -, and it is not there",
+            "processor 3, mrope 1",
+        ),
+        (
+            {"probe__seams__1__imported__usable": 1},
+            "receive(self): doctor sees {'usable': 2, 'problems': []} in the source, and the hooks",
+            "processor 4, mrope 1",
         ),
         ({"probe__status__mrope": "failed (x)"}, "mrope: failed (x)", "yes"),
         ({"server": "the server ended with 1"}, "server: the server ended with 1", "no"),
@@ -117,11 +144,11 @@ def test_a_native_release_that_needs_no_repair_of_grids() -> None:
     ],
 )
 def test_what_is_not_right_is_told_and_shown(changes: dict[str, Any], fault: str, cell: str) -> None:
-    made = entry("0.5.3", **changes)
-    (told,) = table.faults(made)
-    assert told.startswith("0.5.3")
-    assert fault in told
-    assert cell in row([entry("0.5.2"), made], "0.5.3")
+    changed = entry("0.5.3", **changes)
+    (message,) = table.faults(changed)
+    assert message.startswith("0.5.3")
+    assert fault in message
+    assert cell in row([entry("0.5.2"), changed], "0.5.3")
 
 
 def test_what_stock_serves_right_is_told_by_ranges() -> None:
@@ -135,6 +162,8 @@ def test_what_stock_serves_right_is_told_by_ranges() -> None:
 
 def test_one_line_is_rewritten_or_put_in_its_place() -> None:
     text = table.document([entry("0.5.3"), entry("0.5.9")])
+    with_another_head = text.replace("do not edit", "edit at will")
+    assert table.updated(with_another_head, entry("0.5.3"), []) == text
     again = table.updated(text, entry("0.5.3", sources="new"), [])
     assert again == text.replace("`1a2b3c`", "`new`", 1)
     between = table.updated(text, entry("0.5.7"), ["0.5.3", "0.5.5"])
@@ -142,7 +171,7 @@ def test_one_line_is_rewritten_or_put_in_its_place() -> None:
 
 
 def test_the_table_in_the_repository_has_every_release_right() -> None:
-    """What messages claim to be tested (`compat.TESTED`)."""
+    """What messages claim to be tested (`release.TESTED`)."""
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in (CHECKOUT / "docs" / "compatibility.md").read_text().splitlines()
@@ -154,12 +183,86 @@ def test_the_table_in_the_repository_has_every_release_right() -> None:
     for release, row in rows.items():
         right, asked = row["patched"].split(" of ")
         assert right == asked, release
-        told = " ".join(row.values())
-        assert not [word for word in ("failed", "WRONG", "STILL", "LOST", "NO;") if word in told], release
+        words = " ".join(row.values())
+        assert not [word for word in ("failed", "WRONG", "STILL", "LOST", "NO;") if word in words], release
         assert row["server"].split(";")[0] == ("yes" if release in SERVED else "-"), release
 
 
 def test_summary_is_one_line() -> None:
-    made = entry("0.5.3")
-    assert "\n" not in table.summary(made)
-    assert "patched 4 of 4" in table.summary(made)
+    summary = table.summary(entry("0.5.3"))
+    assert "\n" not in summary
+    assert "patched 4 of 4" in summary
+
+
+# --- the age of the lines -----------------------------------------------------------------------------
+
+PAGE = CHECKOUT / "docs" / "compatibility.md"
+
+
+def test_the_page_says_which_lines_an_older_package_made() -> None:
+    """A package that has changed since is no fault, but readers of the page must see it."""
+    text = PAGE.read_text()
+    hint = "the package has changed: run `python3 -m tests.matrix.run --mark` and commit the page"
+    assert text == table.dated(text, run.package_digest()), hint
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        (("new", "new"), table.CURRENT),
+        (("old", "older"), f"{table.OLDER} the lines below were made"),
+        (("old", "new"), f"{table.OLDER} 1 of 2 lines were made (0.5.3); `make matrix` makes them anew."),
+    ],
+)
+def test_what_the_page_says_about_its_age(sources: tuple[str, str], expected: str) -> None:
+    entries = [
+        entry(name, sources=made_with) for name, made_with in zip(("0.5.3", "0.5.9"), sources, strict=True)
+    ]
+    text = table.dated(table.document(entries), "new")
+    assert sum(line.startswith(expected) for line in text.splitlines()) == 1
+    assert ("Older results" in text) == (sources != ("new", "new"))
+    # Once the page says so, further changes of the package change nothing in it.
+    assert table.dated(text, "new") == text
+    if sources == ("old", "older"):
+        assert table.dated(text, "newer") == text
+
+
+def test_what_the_digest_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that runs in SGLang's processes; not the command line, and no byte code."""
+    for name in ("ids/spans.py", "verification/tiny_merges.txt", "cli/main.py", "__main__.py", "x/a.pyc"):
+        (tmp_path / "deepeyes_patch" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "deepeyes_patch" / name).write_text("1")
+    (tmp_path / "deepeyes_patch.pth").write_text("1")
+    monkeypatch.setattr(run, "CHECKOUT", tmp_path)
+
+    def changes(name: str) -> bool:
+        digests = []
+        for text in ("2", "3"):
+            (tmp_path / name).write_text(text)
+            run._digest.cache_clear()
+            digests.append(run.package_digest())
+        return digests[0] != digests[1]
+
+    try:
+        assert changes("deepeyes_patch/ids/spans.py")
+        assert changes("deepeyes_patch/verification/tiny_merges.txt")
+        assert changes("deepeyes_patch.pth")
+        assert not changes("deepeyes_patch/cli/main.py")
+        assert not changes("deepeyes_patch/__main__.py")
+        assert not changes("deepeyes_patch/x/a.pyc")
+    finally:
+        run._digest.cache_clear()
+
+
+def test_marking_and_checking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "compatibility.md"
+    page.write_text(table.document([entry("0.5.3"), entry("0.5.9")]))
+    monkeypatch.setattr(run, "DOCUMENT", page)
+    assert run.main(["--check"]) == 1
+    assert "Older results" not in page.read_text()
+    assert run.main(["--mark"]) == 0
+    assert "Older results" in page.read_text()
+    page.write_text(page.read_text().replace("`1a2b3c`", f"`{run.package_digest()}`"))
+    assert run.main(["--check"]) == 0
+    assert run.main(["--mark"]) == 0
+    assert "Older results" not in page.read_text()
