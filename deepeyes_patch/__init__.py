@@ -1,8 +1,8 @@
 """Run-time repairs for Qwen-VL serving in SGLang.
 
-Nothing is imported here but ``os`` and ``sys``, not even ``__future__``: where a switch is set, `start` runs
-from ``deepeyes_patch.pth`` in every Python process of the environment, whether it will ever import SGLang
-or not.
+This module imports only ``os`` and ``sys``, not even ``__future__``. If a switch is set,
+``deepeyes_patch.pth`` calls `start` in every Python process of the environment, also in processes that never
+import SGLang.
 
 Public names
 ------------
@@ -17,17 +17,17 @@ DeepEyesPatchError, SettingsError, IncompatibleSGLangError
 RefusedRequest
     A ``ValueError`` for a request that cannot be served exactly; its ``reason`` is one of a closed list.
 
-Rooms
------
+Layers
+------
 Imports go downwards only, in this order (``python -m tests.graph`` draws them):
 ``cli`` and ``verification``, ``startup``, ``request`` and ``mrope``, ``seams``, ``observe`` and ``ids``,
-and last ``settings``, ``errors`` and ``bootstrap``. Each room says in its docstring what its modules do.
+and last ``settings``, ``errors`` and ``bootstrap``. Each layer says in its docstring what its modules do.
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # importing `typing` would double what a process pays for us
+TYPE_CHECKING = False  # importing `typing` would double the start-up cost of this package
 if TYPE_CHECKING:
     from typing import Any
 
@@ -72,8 +72,8 @@ def start() -> None:
     the first import of ``sglang``. Never raises and never prints: an interpreter that does not
     import SGLang must not notice a broken installation of ours.
     """
-    # The .pth line asks only whether a variable is there, and the .start file, which Python 3.15 reads
-    # instead, asks nothing.
+    # The .pth line checks only whether a variable exists. Python 3.15 reads the .start file instead, which
+    # checks nothing. So the value is checked here.
     value = os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH") or ""
     if value.strip().lower() in OFF_VALUES:
         return
@@ -86,13 +86,13 @@ def start() -> None:
 
 
 class _BrokenInstallation:
-    """Meta-path finder in place of bootstrap's own, when that cannot be loaded."""
+    """Meta-path finder that replaces the one in ``bootstrap``, if ``bootstrap`` cannot be loaded."""
 
     def __init__(self, reason: Exception) -> None:
         self._reason = reason
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        """Stop SGLang, which would otherwise run unrepaired without a word."""
+        """Stop SGLang; otherwise it would run unrepaired without any message."""
         if fullname == "sglang":
             raise RuntimeError(
                 f"deepeyes-patch is switched on and cannot be loaded: {self._reason}. Reinstall it "

@@ -1,34 +1,34 @@
 """Wait for the first import of ``sglang``, then hand over to `deepeyes_patch.startup.activation`.
 
-Standard library only, and little of it: this module is loaded in every Python process of an
-environment in which a switch is on (pip, ninja, compile workers, judges), most of which never see
-SGLang. wrapt, whose import costs several times a bare interpreter, comes later.
+This module imports little, and only from the standard library. If a switch is on, every Python process of the
+environment loads it (pip, ninja, compile workers, reward judges), and most of them never import SGLang.
+wrapt is imported later, because its import costs several times as much as a bare interpreter.
 """
 
 import _thread
 import os
 import sys
 
-TYPE_CHECKING = False  # each import here, `__future__` too, is a good part of what a process pays for us
+TYPE_CHECKING = False  # each import, even `__future__`, adds to the start-up cost of every process
 if TYPE_CHECKING:
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-# Tells a child that its parent was watching, or had installed, when it started the child.
+# Tells a child process: its parent had our finder, or had called `install`, when it started the child.
 _WATCHING = "_DEEPEYES_PATCH_WATCHING"
 _parent_was_watching = _WATCHING in os.environ
 
-# Whether multiprocessing started this interpreter: as a spawned child, or as the server that forks
-# others. A forked child keeps what its parent had. ``multiprocessing.parent_process()`` would not do:
-# it says None while a child imports its parent's script and unpickles its target, which is when
-# SGLang's modules are imported.
+# Whether multiprocessing started this interpreter: as a spawned child, or as the fork server. (A forked
+# child keeps the hooks of its parent.) ``multiprocessing.parent_process()`` cannot be used: it returns None
+# while a child imports its parent's script and unpickles its target, and SGLang's modules are imported then.
 _is_child = any(
     argument == "--multiprocessing-fork" or argument.startswith("from multiprocessing.forkserver import main")
     for argument in sys.orig_argv
 )
 
-# Handed over to by name: that module and all below it import this one, and imports go one way.
+# A name, because it is imported late: that module and those below it import this one, and imports must not
+# form a circle.
 _ACTIVATION = "deepeyes_patch.startup.activation"
 
 UNLOADABLE = (
@@ -51,7 +51,7 @@ def watch_for_sglang() -> None:
 
 
 def is_waiting() -> bool:
-    """Whether a finder of ours is there, and what the environment selects not yet installed."""
+    """Whether our finder still waits for SGLang, so that the selected repairs are not installed yet."""
     return any(isinstance(finder, SGLangFinder) for finder in sys.meta_path)
 
 
@@ -66,10 +66,10 @@ def is_child_of_unpatched_parent() -> bool:
 
 
 class SGLangFinder:
-    """Meta-path finder that lets the others find ``sglang``, and has us activated before it is loaded.
+    """Meta-path finder that activates the repairs before ``sglang`` is loaded; other finders find ``sglang``.
 
-    Nothing may be imported in ``find_spec`` itself: Python holds its global import lock there, and a
-    thread that is halfway through importing what we want (``inspect``, say) needs that lock to go on.
+    ``find_spec`` itself must not import anything. Python holds its global import lock there, and another
+    thread that is halfway through importing the same module (``inspect``, for example) needs that lock.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class SGLangFinder:
         if _activated or (fullname != "sglang" and not fullname.startswith("sglang.")):
             return None
         question = (_thread.get_ident(), fullname)
-        if question in self._asking:  # one of the others asks back, as wrapt's finder does
+        if question in self._asking:  # another finder calls this one again, as wrapt's does
             return None
         self._asking.add(question)
         try:
@@ -101,7 +101,7 @@ class SGLangFinder:
 
 
 class _ActivatingLoader:
-    """Activates the repairs, or raises why that is impossible; then the real loader takes over."""
+    """Activates the repairs, then calls the real loader. If activation fails, raises the reason."""
 
     def __init__(self, loader: "Loader") -> None:
         self._loader = loader
@@ -120,9 +120,9 @@ class _ActivatingLoader:
 def plugin() -> None:
     """Entry point of the group ``sglang.srt.plugins`` (SGLang >= 0.5.11).
 
-    A second road to the same place, for installations whose ``.pth`` is not read. SGLang logs and drops any
-    ``Exception`` of a plugin, so what must stop it leaves as ``SystemExit``. With no switch set there is
-    nothing to install, and a damaged installation does not matter.
+    A second way to activate the repairs, for installations whose ``.pth`` Python does not read. SGLang logs
+    and drops any ``Exception`` of a plugin, so an error that must stop SGLang is raised as ``SystemExit``. If
+    no switch is set, there is nothing to install, and a damaged installation does not matter.
     """
     if not (os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH")):
         return
@@ -133,10 +133,10 @@ def plugin() -> None:
 
 
 def require_same_version() -> None:
-    """Stop where another version has been installed since this process started.
+    """Stop if another version of this package has been installed since this process started.
 
-    Its modules would be imported beside those of ours that are loaded already. Where nothing is
-    installed any more, the import that follows says so.
+    Otherwise modules of both versions would be mixed. If the package has been removed, the import that
+    follows raises.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def require_same_version() -> None:
         The package's file names another version than the one that was loaded from it.
     """
     package = sys.modules["deepeyes_patch"]
-    if not hasattr(package, "__version__"):  # its file is damaged: the import that follows says so
+    if not hasattr(package, "__version__"):  # its file is damaged: the import that follows raises
         return
     try:
         source = package.__spec__.loader.get_source("deepeyes_patch")  # type: ignore[union-attr]
@@ -158,7 +158,7 @@ def require_same_version() -> None:
 
 
 def _activate() -> None:
-    """Install what the environment selects; every caller gets the same error until it succeeds."""
+    """Install the repairs that the environment selects. Until that succeeds, every call raises the error."""
     global _activated
     with _activation:
         if _activated:
@@ -172,6 +172,6 @@ def _activate() -> None:
             raise RuntimeError(UNLOADABLE.format(error=error)) from error
         activation.activate()
         _activated = True
-        # Import loops over this very list on other threads: taking an element out in place would make
-        # them skip the next finder. They keep the old list.
+        # Imports on other threads may be looping over this list. Removing an element in place would make
+        # them skip the next finder. So they keep the old list, and a new list replaces it.
         sys.meta_path = [finder for finder in sys.meta_path if not isinstance(finder, SGLangFinder)]

@@ -1,16 +1,16 @@
-"""What the package raises: errors that stop SGLang, refused requests, and faults of its own."""
+"""The exceptions of this package: errors that stop SGLang, refused requests, and faults in our own code."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Why a request can be refused. A closed list: each reason is a label in Prometheus and a count in the record
-# of a process, which keeps this order.
+# The reasons for a refusal. The list is fixed: each reason is a label in Prometheus, and a count in the
+# record of a process. The counts have this order.
 REASONS = (
-    "token_ids",  # something that is no id of the model's vocabulary
+    "token_ids",  # an item that is not an id of the model's vocabulary
     "placeholders",  # a placeholder that belongs to no image or video
-    "count",  # another number of spans than of images or videos
-    "length",  # a span that is as long as no image
+    "count",  # the number of spans differs from the number of images or videos
+    "length",  # a span whose length is not that of its image
     "video",  # a video whose ids, frames or times do not fit
     "media",  # an image, video or grid that cannot be used
     "unsupported",  # a kind of request that is not served
@@ -24,7 +24,7 @@ class DeepEyesPatchError(RuntimeError):
 
 
 class SettingsError(DeepEyesPatchError):
-    """An environment variable of ours holds a value that means nothing, or was set too late."""
+    """One of our environment variables holds an unknown value, or was set too late."""
 
 
 class IncompatibleSGLangError(DeepEyesPatchError):
@@ -36,7 +36,7 @@ class UnsupportedConfigError(DeepEyesPatchError, ValueError):
 
 
 class InternalError(DeepEyesPatchError):
-    """A fault of deepeyes-patch's own code while it handled a request: HTTP 500, with its traceback."""
+    """Our own code failed while it handled a request: the server answers HTTP 500 and logs the traceback."""
 
 
 class RefusedRequest(ValueError):
@@ -56,5 +56,6 @@ class RefusedRequest(ValueError):
         self.counted = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A Ray actor sends its exceptions to a driver that may not have this package.
+        # Pickled as a plain ValueError: a Ray actor sends its exceptions to a driver process, which may not
+        # have this package.
         return ValueError, self.args, {"reason": self.reason}

@@ -2,9 +2,9 @@
 
 ``DEEPEYES_PATCH``
     ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video`` or a
-    comma list of them: those; ``video`` changes how SGLang samples the frames of videos, so it is on only
-    where it is named, and stands on ``processor``. ``0``, ``false``, ``off``, blanks: none. Unset or empty:
-    the next variable decides.
+    comma list of them: the named repairs. ``video`` changes how SGLang samples the frames of videos, so it
+    is on only if it is named; it needs ``processor``. ``0``, ``false``, ``off``, blanks: none. Unset or
+    empty: the next variable decides.
 ``RELAX_DEEPEYES_QWEN_VL_PATCH``
     ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
     unchanged. ``0``, ``false``, ``off``, unset or empty: none.
@@ -23,7 +23,7 @@ from deepeyes_patch.errors import SettingsError
 SWITCH = "DEEPEYES_PATCH"
 RELAX_SWITCH = "RELAX_DEEPEYES_QWEN_VL_PATCH"
 REPAIRS = ("processor", "mrope", "video")
-# What ``1`` means; the others are on where they are named.
+# The repairs that ``1`` selects. Any other repair is on only if it is named.
 DEFAULT = frozenset({"processor", "mrope"})
 
 _ON = frozenset({"1", "true", "on"})
@@ -32,7 +32,7 @@ _ALL = _ON | {"all"}
 
 @dataclass(frozen=True)
 class Settings:
-    """Which repairs are wanted, and which variable says so (``None``: no variable is set)."""
+    """The selected repairs, and the variable that selects them (``None``: no variable is set)."""
 
     repairs: frozenset[str]
     source: str | None
@@ -44,10 +44,10 @@ def read(environ: Mapping[str, str]) -> Settings:
     Raises
     ------
     SettingsError
-        A value is not one of those above; the message names the variable, the value and the valid
-        ones.
+        A variable has none of the values above. The message names the variable, its value and the valid
+        values.
     """
-    # Blanks alone count as set, here as in the .pth line.
+    # A variable that holds only blanks counts as set, as in the .pth line.
     if value := environ.get(SWITCH):
         return Settings(_repairs(value.strip().lower(), value), SWITCH)
     if value := environ.get(RELAX_SWITCH):
@@ -73,12 +73,12 @@ def _repairs(value: str, original: str) -> frozenset[str]:
 
 
 def require_base(repairs: Collection[str], source: str) -> None:
-    """Refuse ``video`` without the repair that it stands on.
+    """Refuse ``video`` without ``processor``, which it needs.
 
     Raises
     ------
     SettingsError
-        ``source``, which says what was asked for, names ``video`` and not ``processor``.
+        ``repairs`` holds ``video`` and not ``processor``. The message begins with ``source``.
     """
     if "video" in repairs and "processor" not in repairs:
         raise SettingsError(f"{source}: 'video' stands on 'processor'; name both")

@@ -1,24 +1,24 @@
-"""The command line ``deepeyes-patch``. Nothing that a serving process runs imports it.
+"""The command line ``deepeyes-patch``. No serving process imports it.
 
 Commands:
 
-``doctor``   is it installed right, and does this SGLang need and fit it?
-``verify``   the same requests, stock and patched, beside ``transformers``
-``run``      start a command with the repairs on
-``status``   what is patched in running processes, and what they have served
+``doctor``   checks the installation, and whether this SGLang needs the repairs and fits them
+``verify``   runs the same requests stock and patched, and compares both with ``transformers``
+``run``      starts a command with the repairs on
+``status``   shows what is patched in running processes, and what they have served
 
 Each command is a module with ``add(commands)``, which describes it to argparse, and a function that takes the
-parsed arguments and returns the exit code. A command that has no answer raises `terminal.CommandError`, whose
-message the user reads. The other modules:
+parsed arguments and returns the exit code. A command that cannot give an answer raises
+`terminal.CommandError`, whose message the user reads. The other modules:
 
 ``main``          the parser of all commands, and the exit code of an error
 ``terminal``      writes in 80 columns
-``inspection``    what ``doctor`` looks at
-``findings``      judges it
+``inspection``    collects the facts for ``doctor``
+``findings``      judges these facts
 ``installation``  what is installed here, as files and metadata tell
 ``repairs``       which repairs this SGLang needs, and whether they fit, read in its source
-``deep``          child of ``doctor --deep``: the same in a real process
-``probe``         asks child interpreters whether our start-up file reaches them
+``deep``          child process of ``doctor --deep``: applies the repairs to the real SGLang
+``probe``         starts child interpreters and checks whether they read our start-up file
 ``processes``     running processes and the records in them
-``path``          the folder that ``run`` puts on ``PYTHONPATH`` where our start-up file is not read
+``path``          the folder that ``run`` puts on ``PYTHONPATH`` if Python does not read our start-up file
 """

@@ -20,14 +20,14 @@ def main() -> None:
     if torch.cuda.is_available():
         report["cuda"] = torch.cuda.get_device_name(0)
     else:
-        # SGLang otherwise takes a machine without CUDA for one that is broken.
+        # Without this variable, SGLang treats a machine without CUDA as broken.
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     try:
         import_seams()
         import deepeyes_patch
 
         report["repairs"] = deepeyes_patch.status()
-    except Exception as error:  # whatever it is, the user must read it
+    except Exception as error:  # the user must read any error
         report["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps(report))
 
@@ -44,7 +44,7 @@ def import_seams() -> None:
 
 
 def _is_excusable(module: str, error: ModuleNotFoundError) -> bool:
-    """Whether a release does not have the module, or the module needs a package that is not installed.
+    """Whether this release lacks the module, or the module needs a package that is not installed.
 
     The gRPC server needs packages that other servers do not have.
     """

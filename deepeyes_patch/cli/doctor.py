@@ -1,4 +1,4 @@
-"""``deepeyes-patch doctor``: is it installed right, and does this SGLang need and fit it?
+"""``deepeyes-patch doctor``: check the installation, and whether this SGLang needs the repairs and fits them.
 
 `inspection` collects the facts, `findings` judges them, and this module prints both.
 """
@@ -134,7 +134,7 @@ def _print_environment(inspection: Inspection) -> None:
 
 
 def _counted(repair: Repair) -> str:
-    """How many of the seams that are there or should be are usable."""
+    """How many seams are usable, out of those that exist or are required."""
     required = [f for f in repair.seams if f.present or f.problem is not None]
     usable = sum(f.problem is None for f in required)
     return f"; seams {usable}/{len(required)}" if required else ""

@@ -1,4 +1,4 @@
-"""Judge what ``doctor`` has looked at. The identifiers of all findings are listed in docs/en/cli.md."""
+"""Judge the facts that `inspection` collected. docs/en/cli.md lists the identifiers of all findings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def judge(inspection: Inspection) -> list[Finding]:
 
 
 def _is_reached_as_plugin(inspection: Inspection) -> bool:
-    """Whether SGLang's entry point reaches its own processes, although there are no start-up files."""
+    """Whether SGLang loads this package as a plugin, and there are no start-up files."""
     return inspection.loads_plugin and not inspection.files
 
 

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: start-up files, child interpreters, packages, switches and SGLang's source."""
+"""The facts for ``doctor``: start-up files, child interpreters, packages, switches and SGLang's source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
 
 DEEP_SECONDS = 600  # importing SGLang on a busy machine
 
-# Beside our own: the variables that decide whether the package is reached.
+# Our switches, and the variables of SGLang that decide whether it reaches the package.
 _VARIABLES = (SWITCH, RELAX_SWITCH, "SGLANG_PLUGINS", "SGLANG_RUST_SERVER")
 _PACKAGES = ("sglang", "torch", "transformers", "triton", "wrapt")
 
@@ -29,10 +29,10 @@ class Inspection:
     """The facts that `findings` judges and ``doctor`` prints.
 
     ``children``: whether the hooks are live in child interpreters, by flag. ``copies``: folders that hold
-    our package. ``damaged``: files of ours that differ from what pip installed. ``overlaid``: files of
-    SGLang's that differ from its wheel; ``None`` if that cannot be told. ``loads_plugin``: whether this
-    SGLang loads us through our entry point. ``selected``: the repairs that are switched on; ``source``: the
-    variable that says so. ``deep``: what the child of ``--deep`` reports.
+    our package. ``damaged``: our files that differ from those that pip installed. ``overlaid``: SGLang files
+    that differ from its wheel; ``None`` if that cannot be known. ``loads_plugin``: whether this SGLang loads
+    the package through its entry point. ``selected``: the repairs that are switched on; ``source``: the
+    variable that selects them. ``deep``: the report of the child of ``--deep``.
     """
 
     files: list[StartFile]
@@ -77,7 +77,7 @@ def inspect(deep: bool) -> Inspection:
 
 
 def _switch() -> tuple[frozenset[str], str | None, str | None]:
-    """The repairs that are switched on, the variable that says so, and what is wrong with it."""
+    """The repairs that are switched on, the variable that selects them, and what is wrong with it."""
     try:
         selection = settings.read(os.environ)
     except SettingsError as error:
@@ -86,7 +86,7 @@ def _switch() -> tuple[frozenset[str], str | None, str | None]:
 
 
 def _import_in_child(selected: frozenset[str]) -> dict[str, Any]:
-    """What `deepeyes_patch.cli.deep` reports; with no repair switched on, of the default ones."""
+    """The report of `deepeyes_patch.cli.deep`. If no repair is switched on, it applies the default ones."""
     try:
         child = subprocess.run(
             [sys.executable, "-m", "deepeyes_patch.cli.deep"],

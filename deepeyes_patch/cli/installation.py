@@ -1,4 +1,4 @@
-"""What is installed in this environment, as far as files and metadata tell: nothing of it is imported."""
+"""What is installed in this environment, read from files and metadata; none of it is imported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHIPPED = {
 
 @dataclass(frozen=True)
 class StartFile:
-    """A start-up file in a site directory; ``intact``: it is the one that we shipped."""
+    """A start-up file in a site directory. ``intact``: it is unchanged since we shipped it."""
 
     path: Path
     kind: str
@@ -49,9 +49,7 @@ def site_directories() -> list[Path]:
         folders.append(site.getusersitepackages())
     by_place: dict[Path, Path] = {}
     for folder in map(Path, folders):
-        by_place.setdefault(
-            folder.resolve(), folder
-        )  # two names of one folder, as a link makes them, are one
+        by_place.setdefault(folder.resolve(), folder)  # a link can give one folder two names
     return list(by_place.values())
 
 
@@ -76,7 +74,7 @@ def copies() -> list[Path]:
 
 
 def damaged_files() -> list[str]:
-    """Files of ours that pip installed and that are gone or differ now, relative to site-packages."""
+    """Our files that are missing or have changed since pip installed them, relative to site-packages."""
     try:
         ours = metadata.distribution("deepeyes-patch")
     except metadata.PackageNotFoundError:  # a checkout on the path
@@ -92,7 +90,7 @@ def package(name: str) -> Package:
     """What is installed under an import name, without importing it."""
     try:
         spec = importlib.util.find_spec(name)
-    except Exception:  # a finder that refuses, as our own does where the package is damaged
+    except Exception:  # a finder raised, as our own does if the package is damaged
         spec = importlib.machinery.PathFinder.find_spec(name)
     if spec is None:
         return Package()
@@ -112,7 +110,7 @@ def _distribution(name: str, folder: Path | None) -> metadata.Distribution | Non
 
 
 def _version_in(folder: Path | None) -> str | None:
-    """Of a source tree: what its ``version.py`` or ``_version.py`` says."""
+    """The version of a source tree, from its ``version.py`` or ``_version.py``."""
     for file in ("version.py", "_version.py"):
         if folder is not None and (folder / file).is_file():
             text = (folder / file).read_text(errors="replace")
@@ -122,9 +120,9 @@ def _version_in(folder: Path | None) -> str | None:
 
 
 def overlaid(sglang: Package, files: Sequence[Path]) -> list[str] | None:
-    """Those of ``files``, which are SGLang's, that differ from what its wheel brought.
+    """The SGLang files out of ``files`` that differ from those in SGLang's wheel.
 
-    ``None`` where that cannot be told: a source tree, or no SGLang.
+    ``None`` if that cannot be known: a source tree, or no SGLang.
     """
     if sglang.path is None:
         return None
@@ -150,9 +148,9 @@ def loads_our_plugin(sglang: Package) -> bool:
 
 
 def _recorded(distribution: metadata.Distribution, only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """(file, hash) out of RECORD, where it has a SHA-256."""
+    """The (file, hash) pairs of RECORD that have a SHA-256."""
     for line in (distribution.read_text("RECORD") or "").splitlines():
-        # A name with a comma is quoted, and none of those that we look for has one.
+        # RECORD quotes a name that holds a comma. None of the names that we look for holds one.
         name, _, rest = line.partition(",")
         if rest.startswith("sha256=") and (not only or name in only):
             yield name, rest[len("sha256=") :].partition(",")[0]
@@ -178,7 +176,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def cuda_device() -> str | None:
-    """The first NVIDIA device, as the kernel driver names it; torch is asked with ``--deep`` only."""
+    """The first NVIDIA device, as the kernel driver names it. Only ``--deep`` asks torch."""
     for information in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         for line in information.read_text(errors="replace").splitlines():
             if line.startswith("Model:"):

@@ -1,4 +1,4 @@
-"""Ask child interpreters whether our start-up file reaches them."""
+"""Start child interpreters and check whether they read our start-up file."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-SECONDS = 20  # bound on one child
+SECONDS = 20  # time limit for one child
 
 LIVE, OFF, BROKEN, FAILED = "live", "off", "broken", "failed"
 
-# Begins the line that is the answer: a sitecustomize or somebody's .pth may print too.
+# The line with the answer begins with this mark: a sitecustomize or another .pth file may print lines too.
 _MARK = "deepeyes-patch: "
 
-# Printed by a child: whether our finder waits there, and which package it would use.
+# A child runs this code. It prints "live" if our finder is on sys.meta_path, "broken" if the package could
+# not be loaded, else "off".
 _LOOK = f"""
 import sys
 names = [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("deepeyes_patch")]
@@ -22,7 +23,7 @@ state = "live" if "SGLangFinder" in names else "broken" if "_BrokenInstallation"
 print("{_MARK}" + state, flush=True)
 """
 
-# A spawned child, which inherits this one's flags, looks for itself.
+# Runs `_LOOK` in a spawned child, which inherits the flags of this interpreter.
 _SPAWN = f"""
 if __name__ == "__main__":
     import multiprocessing
@@ -39,12 +40,12 @@ print("{_MARK}" + state, flush=True)
 
 
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """This process's variables with the switch on, whatever it says here, and ``changes``."""
+    """The variables of this process, with the switch on and with ``changes``."""
     return {**os.environ, "DEEPEYES_PATCH": "1", **changes}
 
 
 def start_children() -> dict[str, subprocess.Popen[str] | None]:
-    """A fresh interpreter, one with a spawned child, and one with each flag; for `answers`."""
+    """Start a fresh interpreter, one that spawns a child, and one with each flag. `answers` reads them."""
     questions: dict[str, list[str]] = {
         "fresh": ["-c", _LOOK],
         "spawn": ["-c", _SPAWN],
@@ -85,7 +86,7 @@ def _start(command: Sequence[str], changes: Mapping[str, str]) -> subprocess.Pop
 
 
 def _answer(child: subprocess.Popen[str] | None) -> str:
-    """What a child printed behind the mark; nothing, if it failed."""
+    """The text that a child printed after the mark; an empty string if the child failed."""
     if child is None:
         return ""
     try:

@@ -1,6 +1,6 @@
 """Running processes, as psutil lists them, and the records in them.
 
-psutil is imported when ``status`` runs and not before: SGLang requires it, and it is no dependency of ours.
+psutil is imported only when ``status`` runs: SGLang requires it, and this package does not depend on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIES = 5  # a record may be read while it is written
 
 @dataclass(frozen=True)
 class Process:
-    """A process, its parent, what it is called, and the record in it (``None``: it has none)."""
+    """A process, its parent, its name, and its record (``None``: it has no record)."""
 
     pid: int
     parent: int
@@ -32,11 +32,11 @@ class Process:
 
 
 class Unreadable(Exception):
-    """A process of another user, or in a sandbox: its descriptors may not be looked at."""
+    """The file descriptors of a process may not be read: it is another user's, or runs in a sandbox."""
 
 
 def require_means() -> None:
-    """Stop where processes cannot be looked at.
+    """Stop if processes cannot be inspected here.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _psutil() -> Any:
 
 
 def running() -> dict[int, int]:
-    """The parent of each process, by pid; zombies have ended."""
+    """The parent of each process, by pid. Zombies are left out: they have ended."""
     psutil = _psutil()
     ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     processes = [process.info for process in psutil.process_iter(["pid", "ppid", "status"])]
@@ -79,17 +79,18 @@ def family(root: int, parents: dict[int, int]) -> list[int]:
 
 
 def look_at(pid: int, parent: int) -> Process:
-    """
+    """Read the name and the record of a process.
+
     Raises
     ------
     Unreadable
-        It may not be looked at.
+        The process may not be inspected.
     """
     return Process(pid, parent, _name(pid), _record(pid))
 
 
 def _name(pid: int) -> str:
-    """The command line of a process, or the kernel's name of one that has none."""
+    """The command line of a process; if it has none, the kernel's name for it."""
     psutil = _psutil()
     try:
         process = psutil.Process(pid)
@@ -115,14 +116,14 @@ def _record(pid: int) -> dict[str, Any] | None:
                 with open(folder / name, "rb") as memory:
                     content = record.read(memory.read(record.SIZE))
                 if content is not None:
-                    # A descriptor that was handed over by hand is another process's record.
+                    # If another process passed this descriptor on, the record is that process's.
                     return content if content["pid"] == _pid_of_itself(pid) else None
                 time.sleep(0.01)
     return None
 
 
 def _pid_of_itself(pid: int) -> int:
-    """The process id as the process itself knows it, in a container another than ours."""
+    """The process id that the process itself sees. In a container it differs from the one that we see."""
     for line in (PROC / str(pid) / "status").read_text().splitlines():
         if line.startswith("NSpid:"):
             return int(line.split()[-1])

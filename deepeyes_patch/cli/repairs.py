@@ -1,4 +1,4 @@
-"""Which repairs the installed SGLang needs, and whether they fit it, by the table of seams."""
+"""Which repairs the installed SGLang needs, and whether they fit it, according to the table of seams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NATIVE, NEEDED, READY, AVAILABLE, INCOMPATIBLE, UNKNOWN = (
 
 @dataclass
 class Repair:
-    """The state of a repair, why, what stands at its seams, and the files of SGLang's that it depends on."""
+    """A repair's state, the reason, what was found at its seams, and the SGLang files that it depends on."""
 
     state: str
     detail: str = ""
@@ -37,7 +37,7 @@ class Repair:
 
 
 def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
-    """Every repair's state for the SGLang in ``folder``, where ``selected`` ones are switched on."""
+    """The state of every repair for the SGLang in ``folder``. ``selected``: the repairs that are on."""
     view = SourceView(folder)
     repairs = {
         "processor": Repair(NEEDED, "token ids with images drift or explode in every SGLang so far"),
@@ -57,19 +57,19 @@ def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
 
 
 def unknown() -> dict[str, Repair]:
-    """Every repair's state where there is no SGLang."""
+    """The state of every repair if there is no SGLang."""
     return {name: Repair(UNKNOWN, "no SGLang here") for name in REPAIRS}
 
 
 def _files(view: SourceView, rows: Iterable[Seam], findings: Iterable[Finding]) -> frozenset[Path]:
-    """The modules that rows name, and those that define an inherited or imported function."""
+    """The files of the modules that rows name, and of those that define an inherited or imported function."""
     modules = [module for row in rows if (module := view.module(row.module)) is not None]
     defining = [Path(finding.file) for finding in findings if finding.file is not None]
     return frozenset([*(module.path for module in modules), *defining])
 
 
 def wrapped_files(repairs: Iterable[Repair]) -> list[Path]:
-    """The files of SGLang's in which the functions of the table stand."""
+    """The SGLang files that define the functions of the table."""
     return sorted(frozenset[Path]().union(*(repair.files for repair in repairs)))
 
 

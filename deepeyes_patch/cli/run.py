@@ -1,7 +1,7 @@
 """``deepeyes-patch run``: start a command with the repairs on.
 
-Python reads our ``.pth`` file where the package is installed in a site directory. Where it does not, a folder
-of ours with a ``sitecustomize.py`` goes to the front of ``PYTHONPATH``, as ddtrace-run and
+Python reads our ``.pth`` file if the package is installed in a site directory. If Python does not read it,
+``run`` puts our folder with a ``sitecustomize.py`` at the front of ``PYTHONPATH``, as ddtrace-run and
 opentelemetry-instrument do.
 """
 
@@ -30,7 +30,7 @@ deepeyes-patch run --only processor -- sglang serve --model-path DIR
 """
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?$")
-_SITE_FLAGS = "ISEs"  # those that decide which start-up files are read
+_SITE_FLAGS = "ISEs"  # the flags of Python that decide which start-up files it reads
 
 
 def add(commands: Any) -> None:
@@ -68,12 +68,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def switch_value(only: str | None, environ: Mapping[str, str]) -> str:
-    """What the switch is set to.
+    """The value that ``run`` gives to the switch.
 
     Raises
     ------
     CommandError
-        ``only``, or what the environment holds, is not understood.
+        ``only``, or the value in the environment, is unknown.
     """
     try:
         if only is not None:
@@ -90,9 +90,10 @@ def switch_value(only: str | None, environ: Mapping[str, str]) -> str:
 
 
 def _variables_for_hooks(program: str, command: Sequence[str]) -> dict[str, str]:
-    """The variables, beside the switch, with which the Python that ``command`` starts loads the hooks.
+    """The variables, besides the switch, that make the Python of ``command`` load the hooks.
 
-    None, where that Python reads our ``.pth`` file; else ``PYTHONPATH`` with our folder in front.
+    The dict is empty if that Python reads our ``.pth`` file. Else it holds ``PYTHONPATH`` with our folder in
+    front.
 
     Raises
     ------
@@ -161,11 +162,11 @@ def interpreter_of(program: str, arguments: Sequence[str]) -> tuple[str, list[st
         return None
     try:
         words = shlex.split(line[2:].strip())
-    except ValueError:  # a quote without its other half
+    except ValueError:  # a quote that is not closed
         return None
     if words and Path(words[0]).name == "env":
         words = words[2:] if words[1:2] == ["-S"] else words[1:]
-        if words and words[0].startswith("-"):  # another option of env's, which may clear the variables
+        if words and words[0].startswith("-"):  # another option of env, which may clear the variables
             return None
         while words and "=" in words[0]:
             del words[0]
@@ -176,7 +177,10 @@ def interpreter_of(program: str, arguments: Sequence[str]) -> tuple[str, list[st
 
 
 def _behind_shell(program: str, words: Sequence[str]) -> tuple[str, list[str]] | None:
-    """pip writes such scripts where the path to Python is too long for a first line."""
+    """The Python of a script that starts ``sh``, which then starts Python.
+
+    pip writes such scripts if the path to Python is too long for the first line.
+    """
     if not words or Path(words[0]).name != "sh":
         return None
     with open(program, encoding="utf-8", errors="replace") as script:

@@ -143,7 +143,7 @@ def _print(shown: list[Process], pid: int | None) -> None:
 
 def _short(name: str) -> str:
     """A command line without the folder of its program, which would fill the row."""
-    if name.startswith("["):  # the kernel's name of something without a command line
+    if name.startswith("["):  # a process without a command line: the kernel's name for it
         return name
     program, blank, arguments = name.partition(" ")
     return program.rpartition("/")[2] + blank + arguments

@@ -38,7 +38,7 @@ def add_command(commands: Any, name: str, summary: str, examples: str) -> argpar
 
 
 def colour(text: str, *names: str) -> str:
-    """``text`` in colours, where the output is a terminal and ``NO_COLOR`` is not set."""
+    """``text`` in colours, if the output is a terminal and ``NO_COLOR`` is not set."""
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if not is_coloured or not names:
         return text
@@ -46,12 +46,12 @@ def colour(text: str, *names: str) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, without what would steer the terminal; other processes wrote it."""
+    """``text`` on one line, without control characters: other processes wrote it."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
-    """``text`` in lines of at most `WIDTH` columns; a word that is longer (a path) keeps its line."""
+    """``text`` in lines of at most `WIDTH` columns. A longer word (a path) is not broken."""
     return textwrap.fill(
         text,
         WIDTH,

@@ -1,4 +1,4 @@
-"""``deepeyes-patch verify``: the same requests, stock and patched, beside ``transformers``."""
+"""``deepeyes-patch verify``: run the same requests stock and patched, compare both with ``transformers``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from deepeyes_patch.cli import terminal
 from deepeyes_patch.cli.terminal import colour
 from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
 
-SECONDS = 900  # bound on one child: SGLang is imported, on a busy machine
-ROPE_NOISE = 5e-3  # float32 rotations of values up to 5, in another order
+SECONDS = 900  # time limit for one child, which imports SGLang on a busy machine
+ROPE_NOISE = 5e-3  # rounding of float32 rotations of values up to 5, computed in another order
 PARTS = ("input_ids", "offsets", "grids", "mrope_positions", "mrope_position_delta")
 
 _WHY = {
@@ -107,7 +107,7 @@ def _checked_file(image: str) -> Path:
 
 
 def _run(folder: Path, *roles: str) -> list[dict[str, Any]]:
-    """Run children side by side; the answer of each."""
+    """Run one child for each role, at the same time; return their answers."""
     children: list[subprocess.Popen[bytes]] = []
     try:
         for role in roles:
@@ -175,7 +175,10 @@ def judge(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) 
 
 
 def _judge_text(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:
-    """Identical on every key; or, where stock resizes Qwen3-VL's images twice, as ``transformers``."""
+    """Stock and patched must be identical on every key.
+
+    If stock is wrong, because it resizes Qwen3-VL's images twice, patched may equal ``transformers`` instead.
+    """
     unsteady = {*stock.get("unsteady", ()), *patched.get("unsteady", ())}
     patched_keys, stock_keys = patched.get("keys", {}), stock.get("keys", {})
     keys = {*patched_keys, *stock_keys} - unsteady
@@ -201,7 +204,7 @@ def _judge_text(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, 
 
 
 def verdict(answer: dict[str, Any], expected: dict[str, Any] | None) -> str:
-    """A few words: ``exact``, what differs from what is expected, or the error."""
+    """The verdict in a few words: ``exact``, what differs from the expected values, or the error."""
     if "error" in answer:
         kind = str(answer["error"].partition(":")[0])
         if kind == "TimeoutError":
@@ -233,7 +236,7 @@ def _difference(answer: dict[str, Any], expected: dict[str, Any]) -> str:
 
 
 def judge_rope(stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:
-    """The largest error of a rotation beside ``transformers``', stock and patched."""
+    """The largest error of a rotation, compared with ``transformers``, stock and patched."""
     error = patched["error"]
     ok = error is not None and error < ROPE_NOISE
     note = "" if ok else patched["failure"] or f"the largest error is {error:.2g}"

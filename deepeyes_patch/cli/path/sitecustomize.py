@@ -1,7 +1,7 @@
-"""What ``deepeyes-patch run`` puts on ``PYTHONPATH`` where our ``.pth`` file is not read.
+"""``deepeyes-patch run`` puts the folder of this file on ``PYTHONPATH`` if Python does not read our ``.pth``.
 
-Python imports the first ``sitecustomize`` on its path when it starts. This one does what the ``.pth`` line
-does, and hands over to the one that it hides.
+When Python starts, it imports the first ``sitecustomize`` on its path. This one does the work of the ``.pth``
+line. Then it runs the ``sitecustomize`` that it hides.
 """
 
 import importlib.machinery
@@ -20,7 +20,7 @@ def _start() -> None:
 
 
 class _Missing:
-    """A Python that was started below ``deepeyes-patch run`` and has no such package: it must not serve."""
+    """Meta-path finder that stops SGLang, if a Python below ``deepeyes-patch run`` lacks the package."""
 
     def __init__(self, reason: Exception) -> None:
         self._reason = reason
@@ -36,7 +36,7 @@ class _Missing:
 
 def _hand_over() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
-    # Children find this folder in PYTHONPATH again.
+    # This removes the folder in this process only. Children find it in PYTHONPATH again.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     spec = importlib.machinery.PathFinder.find_spec(__name__)
     if spec is not None and spec.loader is not None:
