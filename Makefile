@@ -1,24 +1,66 @@
-# `make demo` and `make test` set up all they need; the first run takes minutes (torch, six SGLang releases).
+# Every target sets up what it needs; the first run takes minutes (torch, six SGLang releases).
 
 PYTHON ?= python3
 RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
 SERVED := 0.5.3 0.5.12.post1 0.5.23
 
-.PHONY: help demo smoke test lint lab unit install docs sglang e2e matrix load fuzz clean
+# Three speeds. tests/speeds.py says which tests a speed runs in each of these suites. The longest suites come first,
+# so that neither core is idle at the end.
+CHECK_SUITES := e2e-0.5.23 unit sglang-0.5.3 sglang-0.5.23 lint links
+TEST_SUITES := e2e-0.5.23 e2e-0.5.3 e2e-0.5.12.post1 install unit $(RELEASES:%=sglang-%) docs lint
+NIGHTLY_SUITES := matrix e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 load fuzz install unit $(RELEASES:%=sglang-%) \
+	e2e-0.5.3.post1 docs lint
+
+SPEED ?= test
+SUITES = $($(shell echo $(SPEED) | tr a-z A-Z)_SUITES)
+PYTEST := -m pytest -q --speed=$(SPEED)
+# All failures are shown, not the first alone. The output of a suite is printed when the suite has ended.
+TOGETHER := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
+
+.PHONY: help check test nightly base suites cost coverage demo smoke lint lab unit install links docs sglang e2e matrix load \
+	fuzz clean
 .DEFAULT_GOAL := help
 
 help:
+	@echo "make check     minutes: lint, unit, links, the core on the newest and the oldest release"
+	@echo "make test      half an hour: every layer; the newest release in full, the core on the others"
+	@echo "make nightly   hours: all tests on all tested releases, then the matrix, load and fuzz; writes a tally"
+	@echo
 	@echo "make demo   the real SGLang, stock and patched, on a rollout request (no GPU needed)"
 	@echo "make smoke  rollout -> train step -> update of the server's weights, three times"
-	@echo "make test   the whole suite"
 	@echo "make lint   ruff and mypy"
-	@echo "make unit | install | docs | sglang | e2e   one layer of the suite; docs also builds the site in .site"
+	@echo "make unit | install | docs | sglang | e2e   one layer of \`make test\`; docs also builds the site in .site"
+	@echo "     SPEED=check | nightly   the same layer at another speed"
 	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/compatibility.md"
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
+	@echo "make cost [SPEED=check]   CPU seconds of each suite, and of each start of a server"
+	@echo "make coverage   the branches that \`make nightly\` visits and \`make test\` does not"
+
+check:
+	@$(TOGETHER) SPEED=check $(CHECK_SUITES)
+
+test:
+	@$(TOGETHER) SPEED=test $(TEST_SUITES)
+
+# Interrupted, it says where it stopped, and goes on there the next time.
+nightly:
+	@$(PYTHON) -m tests.nightly $(NIGHTLY_SUITES)
+
+suites:
+	@echo $(SUITES)
+
+cost:
+	@$(PYTHON) -m tests.cost --speed=$(SPEED) $(SUITES)
+
+coverage:
+	@$(PYTHON) -m tests.coverage $(filter-out lint matrix load fuzz,$(NIGHTLY_SUITES))
 
 lab:
 	@$(PYTHON) tests/lab/environments.py
+
+base:
+	@$(PYTHON) tests/lab/environments.py base
 
 demo:
 	@$(PYTHON) tests/lab/environments.py base $(SERVED)
@@ -31,49 +73,41 @@ smoke-%:
 	@$(PYTHON) tests/lab/environments.py $*
 	.lab/$*/bin/python -m pytest -q -s -W ignore tests/e2e/test_smoke.py
 
-# What takes half an hour first, on one of the two cores each, so that neither idles at the end. All failures are
-# shown, not the first alone.
-test: lint unit install docs
-	@$(MAKE) --jobs=2 --keep-going --output-sync=target e2e sglang
-
-lint: lab
+lint: base
 	.lab/base/bin/python -m ruff check .
 	.lab/base/bin/python -m ruff format --check .
 	.lab/base/bin/python -m mypy
 
-unit: lab
-	.lab/base/bin/python -m pytest -q tests/unit
+unit: base
+	.lab/base/bin/python $(PYTEST) tests/unit
 
-install: lab
-	.lab/base/bin/python -m pytest -q tests/install
+install: base
+	.lab/base/bin/python $(PYTEST) tests/install
 
-docs: lab
+links: base
+	.lab/base/bin/python $(PYTEST) tests/docs
+
+docs: base
 	@$(PYTHON) tests/lab/environments.py docs
 	.lab/docs/bin/python -m sphinx -q -W --keep-going -E -b html -d .lab/doctrees -c docs/site docs .site
-	.lab/base/bin/python -m pytest -q tests/docs
+	.lab/base/bin/python $(PYTEST) tests/docs
 
 sglang: $(RELEASES:%=sglang-%)
 
-e2e: e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 e2e-0.5.3.post1  # the longest first
+e2e: $(filter e2e-%,$(TEST_SUITES))
 
 # Each release has an environment of its own; its tests run inside it.
 sglang-%:
 	@$(PYTHON) tests/lab/environments.py $*
-	.lab/$*/bin/python -m pytest -q tests/sglang
+	.lab/$*/bin/python $(PYTEST) tests/sglang
 
 e2e-%:
 	@$(PYTHON) tests/lab/environments.py $*
-	.lab/$*/bin/python -m pytest -q tests/e2e
+	.lab/$*/bin/python $(PYTEST) $(or $(FILES:%=tests/e2e/%.py),tests/e2e)
 
 # What differs in the releases that need our rope; how SGLang is stopped is the same in all.
-e2e-0.5.3:
-	@$(PYTHON) tests/lab/environments.py 0.5.3
-	.lab/0.5.3/bin/python -m pytest -q tests/e2e/test_rope.py tests/e2e/test_parallel.py tests/e2e/test_rollout.py \
-		tests/e2e/test_verify.py tests/e2e/test_smoke.py
-
-e2e-0.5.3.post1:
-	@$(PYTHON) tests/lab/environments.py 0.5.3.post1
-	.lab/0.5.3.post1/bin/python -m pytest -q tests/e2e/test_rope.py
+e2e-0.5.3: FILES = test_rope test_parallel test_rollout test_verify test_smoke
+e2e-0.5.3.post1: FILES = test_rope
 
 # Not part of the suite: an hour on two cores. Interrupted, it goes on where it stopped.
 matrix:

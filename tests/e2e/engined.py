@@ -1,6 +1,6 @@
 """``python -m tests.e2e.engined WAY...``: asks an `sglang.Engine` that lives in this process.
 
-Each answer is printed as one line of JSON: the way, and the answer or the name and the words of the error.
+Each answer is printed as one line of JSON: the way, and the answer or the class and the words of the error.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def main(ways: list[str]) -> None:
             try:
                 told: dict[str, Any] = {"answer": ask(engine, way, folder, Path(files))}
             except Exception as error:
-                told = {"error": type(error).__name__, "message": str(error)}
+                is_a = [cls.__name__ for cls in type(error).__mro__]
+                told = {"error": is_a[0], "is_a": is_a, "message": str(error)}
             print(json.dumps({"way": way, **told}), flush=True)
 
 

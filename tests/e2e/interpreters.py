@@ -8,6 +8,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.lab import coverage_hook
+
 BUILD_SECONDS = 120
 
 
@@ -33,6 +35,7 @@ def build(folder: Path, path: Sequence[Path], with_our_package: bool) -> Path:
     subprocess.run(command, check=True, timeout=BUILD_SECONDS)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = folder / "lib" / version / "site-packages"
+    coverage_hook.enable(packages)
     (packages / "lab.pth").write_text("".join(f"{layer}\n" for layer in path))
     if with_our_package:
         for entry in ours():

@@ -26,7 +26,9 @@ from tests.sglang.rollouts import IMAGE, Request
 STOCK = {"DEEPEYES_PATCH": None, "RELAX_DEEPEYES_QWEN_VL_PATCH": None}
 PATCHED = {**STOCK, "DEEPEYES_PATCH": "1"}
 
-NOISE = 5e-3  # of bf16, for a request alone
+# Of a server in bf16 beside transformers in float32, for a request alone. In the requests of these tests,
+# transformers in bf16 is itself off from float32 by up to 0.006, depending on the CPU.
+NOISE = 8e-3
 # Batches of changing sizes seem to round differently: a step of bf16 logits between 1 and 2 is 0.0078, and
 # text without any image is off by as much.
 BATCHED_NOISE = 0.01
@@ -285,13 +287,14 @@ def assert_message(bad: Bad, answer: Answer) -> None:
 def announcements(running: Server) -> list[str]:
     """What we put into the log.
 
-    Paths of the lab hold our name too, followed by no blank, and so do the frames of a traceback, where
-    SGLang logs one.
+    Paths of the lab hold our name too, followed by no blank. Where SGLang logs a traceback, its frames and
+    the name of the exception hold it.
     """
     return [
         line
         for line in running.log_text().splitlines()
-        if re.search(r"deepeyes-patch |deepeyes_patch", line) and not line.startswith('  File "')
+        if re.search(r"deepeyes-patch |deepeyes_patch", line)
+        and not line.startswith(('  File "', "deepeyes_patch.errors."))
     ]
 
 

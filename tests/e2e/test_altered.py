@@ -1,7 +1,6 @@
 """SGLangs that are not quite a release, and are served exactly.
 
-What decides is what the files hold, not the version that they call themselves. That is not about a release,
-so each of the two runs one of them.
+What decides is what the files hold, not the version that they call themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import interpreters, shapes, spared
+from tests.e2e import interpreters, shapes
 from tests.lab import altered
 from tests.lab.altered import replacing
 from tests.lab.environments import CHECKOUT
@@ -47,7 +46,6 @@ def serve(path: Path, python: str = sys.executable) -> dict[str, Any]:
     return found
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it")
 def test_a_file_edited_in_place(tmp_path: Path, release: str) -> None:
     """As in the DeepEyes image: the legacy loader is called, and the version says nothing of it."""
     if "def legacy_load_mm_data(" not in (interpreters.release_layer() / "sglang" / BASE).read_text():
@@ -65,7 +63,6 @@ def without_the_usual_loader(source: str) -> str:
     return f"{before}{definition}{signature}{end}        raise AssertionError('the usual loader')\n{body}"
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it")
 def test_a_source_tree(tmp_path: Path, release: str) -> None:
     """On PYTHONPATH, under a development version, and no distribution knows of it."""
     version = f"{release}.dev42+g0123abc"

@@ -11,12 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.e2e import shapes, spared
+from tests.e2e import shapes
 from tests.e2e.shapes import BAD, SHAPES
 from tests.lab import client
 from tests.lab.server import Server
-
-pytestmark = spared.on("0.5.12.post1", "0.5.23 runs it: commands and counters are ours, on every release")
 
 CLI = Path(sys.executable).with_name("deepeyes-patch")
 SECONDS = 60

@@ -39,7 +39,8 @@ def test_patched_is_exact(way: str, folder: Path, patched_engine: dict[str, dict
 
 def test_a_bad_request_raises_in_the_caller(patched_engine: dict[str, dict[str, Any]]) -> None:
     told = patched_engine["refused"]
-    assert told.get("error") == "ValueError", told
+    assert told.get("error") == "RefusedRequest", told
+    assert "ValueError" in told["is_a"], "what callers of an Engine catch"
     assert "hold 2 image span" in told["message"]
 
 

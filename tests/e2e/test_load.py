@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e import spared
 from tests.lab.server import Server
 from tests.load import drive
 
@@ -13,7 +12,6 @@ CONCURRENCY = 16
 SEED = 7
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it, with processors in threads; both have requests at the same time")
 def test_good_ones_are_exact_and_bad_ones_refused(folder: Path, patched: Server) -> None:
     planned = drive.plan(folder, REQUESTS, SEED)
     report = drive.load(patched.url, folder, planned, CONCURRENCY)

@@ -7,7 +7,6 @@ tensor-parallel server also prefills every image in pieces.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,27 +18,20 @@ from tests.lab import flags, server
 from tests.lab.server import Server
 
 # Two workers on two cores take minutes to start, so not every release tries them.
-TRIED = {"0.5.3": ["tensor"], "0.5.12.post1": ["tensor", "data"], "0.5.23": ["tensor", "data"]}
-KINDS = TRIED.get(flags.installed().version, [])
+TRIED = {"tensor": ("0.5.3", "0.5.12.post1", "0.5.23"), "data": ("0.5.12.post1", "0.5.23")}
 
 # Fewer tokens than the smallest of the images has: every image is prefilled in pieces.
 CHUNK = 64
 
-pytestmark = pytest.mark.skipif(not KINDS, reason=f"tried on {' and '.join(TRIED)} alone")
+
+def tried(kind: str) -> pytest.MarkDecorator:
+    version = flags.installed().version
+    return pytest.mark.skipif(
+        version not in TRIED[kind], reason=f"tried on {' and '.join(TRIED[kind])} alone"
+    )
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def running(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
-    if request.param == "tensor":
-        args, env = server.tensor_parallel(2)
-        args += ["--chunked-prefill-size", str(CHUNK)]
-    else:
-        args, env = server.data_parallel(2)
-    with server.serve(folder, env={**shapes.PATCHED, **env}, args=args) as started:
-        yield started
-
-
-def test_exact_and_refused(folder: Path, running: Server, release: str) -> None:
+def assert_exact_and_refused(folder: Path, running: Server, release: str) -> None:
     # Twice each: with two replicas, requests take turns.
     for name in ("expanded", "expanded", "expanded, drifted between", "expanded, drifted between"):
         shapes.assert_served(folder, running, SHAPES[name](folder))
@@ -48,18 +40,28 @@ def test_exact_and_refused(folder: Path, running: Server, release: str) -> None:
     shapes.assert_served(folder, running, SHAPES["short, drifted"](folder))
     shapes.assert_served(folder, running, SHAPES["text"](folder))
     shapes.assert_announced(running, release)
-    if "--chunked-prefill-size" in running.process.args:
+
+
+@tried("tensor")
+def test_two_ranks(folder: Path, release: str) -> None:
+    args, env = server.tensor_parallel(2)
+    args += ["--chunked-prefill-size", str(CHUNK)]
+    with server.serve(folder, env={**shapes.PATCHED, **env}, args=args) as running:
+        assert_exact_and_refused(folder, running, release)
         prefilled = [int(tokens) for tokens in re.findall(r"#new-token: (\d+)", running.log_text())]
-        assert max(prefilled) == CHUNK
+    assert max(prefilled) == CHUNK
 
 
-@pytest.mark.parametrize("running", [kind for kind in KINDS if kind == "data"], indirect=True)
-def test_a_replica_that_is_killed(folder: Path, running: Server) -> None:
+@tried("data")
+def test_two_replicas_and_one_that_is_killed(folder: Path, release: str) -> None:
     """The other one is right. It has the next turn; after that, SGLang waits for the dead one for good."""
-    sent = SHAPES["expanded, drifted between"](folder)
-    shapes.assert_served(folder, running, sent)
-    last = re.findall(r"DP(\d)[^\]]*\] Prefill batch", running.log_text())[-1]
-    children = psutil.Process(running.process.pid).children(recursive=True)
-    (replica,) = [child for child in children if f"scheduler_DP{last}" in " ".join(child.cmdline())]
-    replica.kill()
-    shapes.assert_served(folder, running, sent)
+    args, env = server.data_parallel(2)
+    with server.serve(folder, env={**shapes.PATCHED, **env}, args=args) as running:
+        assert_exact_and_refused(folder, running, release)
+        sent = SHAPES["expanded, drifted between"](folder)
+        shapes.assert_served(folder, running, sent)
+        last = re.findall(r"DP(\d)[^\]]*\] Prefill batch", running.log_text())[-1]
+        children = psutil.Process(running.process.pid).children(recursive=True)
+        (replica,) = [child for child in children if f"scheduler_DP{last}" in " ".join(child.cmdline())]
+        replica.kill()
+        shapes.assert_served(folder, running, sent)

@@ -14,17 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import interpreters, shapes, spared
+from tests.e2e import interpreters, shapes
 from tests.e2e.shapes import BAD, SHAPES
 from tests.lab import models, server
 from tests.lab.server import Server
 
-pytestmark = [
-    spared.on("0.5.12.post1", "0.5.23 runs it: 0.5.12.post1 has the plugin alone in test_workers.py"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("sglang.srt.plugins") is None, reason="this release loads no plugins"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("sglang.srt.plugins") is None, reason="this release loads no plugins"
+)
 
 
 @pytest.fixture(scope="module")

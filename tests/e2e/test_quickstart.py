@@ -12,11 +12,9 @@ import sys
 from pathlib import Path
 
 from tests.docs import pages
-from tests.e2e import shapes, spared
+from tests.e2e import shapes
 from tests.lab import flags
 from tests.lab.server import Server
-
-pytestmark = spared.on("0.5.23", "0.5.12.post1 runs it: the page shows that release")
 
 PAGE = pages.page("quickstart")
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"

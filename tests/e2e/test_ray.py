@@ -6,11 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from tests.e2e import interpreters, shapes, spared
+from tests.e2e import interpreters, shapes
 from tests.lab import children, environments, flags
-
-# By hand, both were run.
-pytestmark = spared.on("0.5.23", "0.5.12.post1 runs it: 0.5.23 has the actors of test_recipes.py")
 
 SECONDS = 540
 

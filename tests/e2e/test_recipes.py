@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import interpreters, recipes, shapes, spared
+from tests.e2e import interpreters, recipes, shapes
 from tests.e2e.rollout.trainer import Trainer
 from tests.e2e.test_smoke import ROUNDING
 from tests.lab import children, client, environments, reference
@@ -41,7 +41,6 @@ def to_patched(folder: Path, patched: Server, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it: what is sent and read is the same in both")
 def test_client(folder: Path, patched: Server, to_patched: Path) -> None:
     for _ in range(TRIES):
         ((episode, _),) = recipes.episodes(recipes.run(to_patched, "client.py"))
@@ -57,7 +56,6 @@ def test_client(folder: Path, patched: Server, to_patched: Path) -> None:
     assert again.prompt_tokens == seen
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it: what is sent and read is the same in both")
 def test_parity(to_patched: Path) -> None:
     printed = recipes.run(to_patched, "parity.py")
     (line,) = re.findall(r"^largest (\S+), mean (\S+)$", printed, re.MULTILINE)
@@ -65,7 +63,6 @@ def test_parity(to_patched: Path) -> None:
     assert 0 < mean <= largest < shapes.NOISE, printed
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it: what is sent and read is the same in both")
 def test_client_on_stock(folder: Path, stock: Server, tmp_path: Path) -> None:
     recipes.write(tmp_path, folder, {recipes.ADDRESS: stock.url})
     with pytest.raises(children.ChildFailed, match="RuntimeError: HTTP 500"):
@@ -75,7 +72,6 @@ def test_client_on_stock(folder: Path, stock: Server, tmp_path: Path) -> None:
 # --- in this process ----------------------------------------------------------------------------------
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it: 0.5.23 has an Engine in an actor, below")
 def test_engine(folder: Path, tmp_path: Path, in_float32: Any) -> None:
     """`install()` is what switches it on; the environment does not."""
     recipes.write(tmp_path, folder, recipes.engine())
@@ -88,7 +84,6 @@ def test_engine(folder: Path, tmp_path: Path, in_float32: Any) -> None:
 # --- Ray ----------------------------------------------------------------------------------------------
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it: 0.5.12.post1 has the actors of test_ray.py")
 def test_actors(folder: Path, tmp_path: Path, in_float32: Any) -> None:
     """An Engine in one actor and a trainer in another; new weights sample the second episode."""
     program, checkpoints = tmp_path / "program", tmp_path / "checkpoints"

@@ -2,25 +2,31 @@
 
 Each works on a copy of the installed release in which something is altered, under the release's own
 version: as when upstream changes, or a file is edited in place. tests/sglang has the messages of every
-release; that a server ends with one is shown on both for a renamed seam, else on one.
+release. That a server ends with such a message is shown for a renamed seam. Others are refused at the same
+place, where the processor is constructed: for these a child constructs it, without a server.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from deepeyes_patch.seams.examine import TESTED
-from tests.e2e import shapes, spared
+from deepeyes_patch.observe.release import TESTED
+from tests.e2e import shapes
 from tests.lab import altered, client, models, reference, server
 from tests.lab.altered import replacing
+from tests.lab.environments import CHECKOUT
 
 BASE = "srt/multimodal/processors/base_processor.py"
 MANAGER = "srt/managers/tokenizer_manager.py"
-LAUNCHER = "launch_server.py"
+CHILD_SECONDS = 300
+TRACEBACK = "Traceback (most recent call last)"
 
 # Stands for Relax's run-time patch, which replaces the whole method when it is imported.
 RELAX_LIKE = """
@@ -42,30 +48,37 @@ processor.process_mm_data_async = patched_process_mm_data_async
 
 
 @pytest.fixture(scope="module")
-def altered_sglangs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    line = '\nif __name__ == "__main__":\n'
-    edits = {
-        "renamed seam": {BASE: replacing("_process_and_collect_mm_items", "_collect_mm_items")},
-        "renamed intake": {MANAGER: replacing("_tokenize_one_request", "_tokenize_request")},
-        "another patch": {LAUNCHER: replacing(line, f"\nimport relax_like_patch\n{line}")},
-    }
-    copies = {
-        name: altered.copy(tmp_path_factory.mktemp(name.replace(" ", "-")), edit)
-        for name, edit in edits.items()
-    }
-    (copies["another patch"] / "relax_like_patch.py").write_text(RELAX_LIKE)
-    return copies
+def renamed_seam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    edit = replacing("_process_and_collect_mm_items", "_collect_mm_items")
+    return altered.copy(tmp_path_factory.mktemp("renamed-seam"), {BASE: edit})
 
 
 def refusal(folder: Path, **env: str) -> str:
-    """The last traceback in the log of a server that ends by itself, without having been healthy.
-
-    One server after the other: where cores are few, another release's run has the next one busy.
-    """
+    """The last traceback in the log of a server that ends by itself, without having been healthy."""
     code, log = server.expect_failure(folder, env={**shapes.PATCHED, **env})
     assert code != 0
-    assert "Traceback (most recent call last)" in log, log[-2000:]
-    return log.rpartition("Traceback (most recent call last)")[2]
+    return last_traceback(log)
+
+
+def refused_construction(path: Path, *modules: str) -> str:
+    """The last traceback of a child that constructs the processor, with ``path`` first on its path."""
+    env = {**os.environ, **shapes.PATCHED, "PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.e2e.constructed", *modules],
+        env={name: value for name, value in env.items() if value is not None},
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    return last_traceback(done.stderr)
+
+
+def last_traceback(log: str) -> str:
+    assert TRACEBACK in log, log[-2000:]
+    return log.rpartition(TRACEBACK)[2]
 
 
 def assert_complete(message: str, release: str) -> None:
@@ -77,29 +90,25 @@ def assert_complete(message: str, release: str) -> None:
     assert "please report this message in full" in message
 
 
-def test_a_renamed_seam(altered_sglangs: dict[str, Path], folder: Path, release: str) -> None:
-    message = refusal(folder, PYTHONPATH=str(altered_sglangs["renamed seam"]))
+def test_a_renamed_seam(renamed_seam: Path, folder: Path, release: str) -> None:
+    message = refusal(folder, PYTHONPATH=str(renamed_seam))
     assert_complete(message, release)
     assert "_process_and_collect_mm_items(input_text, images): found nothing: missing" in message
-    assert str(altered_sglangs["renamed seam"]) in message, "where the altered SGLang is"
+    assert str(renamed_seam) in message, "where the altered SGLang is"
     found = "looked for process_mm_data_async(image_data, input_text, request_obj): found sglang."
     assert found in message, "the seams that are right belong into a report too"
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it")
-def test_the_tokenizer_manager_without_its_seam(
-    altered_sglangs: dict[str, Path], folder: Path, release: str
-) -> None:
-    message = refusal(folder, PYTHONPATH=str(altered_sglangs["renamed intake"]))
+def test_the_tokenizer_manager_without_its_seam(tmp_path: Path, release: str) -> None:
+    edit = replacing("_tokenize_one_request", "_tokenize_request")
+    message = refused_construction(altered.copy(tmp_path, {MANAGER: edit}))
     assert_complete(message, release)
     assert "_tokenize_one_request(obj): found nothing: missing" in message
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it: the release for which there is such a patch")
-def test_another_patch_that_came_after_ours(
-    altered_sglangs: dict[str, Path], folder: Path, release: str
-) -> None:
-    message = refusal(folder, PYTHONPATH=str(altered_sglangs["another patch"]))
+def test_another_patch_that_came_after_ours(tmp_path: Path, release: str) -> None:
+    (tmp_path / "relax_like_patch.py").write_text(RELAX_LIKE)
+    message = refused_construction(tmp_path, "relax_like_patch")
     assert_complete(message, release)
     assert re.search(r"Qwen\w*VLImageProcessor\.process_mm_data_async", message)
     assert "relax_like_patch.patched_process_mm_data_async" in message
@@ -116,12 +125,11 @@ def test_a_misspelt_switch(folder: Path) -> None:
         assert valid in message
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it")
-def test_a_text_only_model_serves_all_the_same(altered_sglangs: dict[str, Path]) -> None:
+def test_a_text_only_model_serves_all_the_same(renamed_seam: Path) -> None:
     """It constructs no Qwen-VL processor, so nothing of it is unsafe."""
     folder = models.ensure("qwen3")
     ids = reference.processor(folder).encode("The server of a text-only model", add_special_tokens=False)
-    env = {**shapes.PATCHED, "PYTHONPATH": str(altered_sglangs["renamed seam"])}
+    env = {**shapes.PATCHED, "PYTHONPATH": str(renamed_seam)}
     with server.serve(folder, env=env) as running:
         answer = client.generate(running.url, ids, max_new_tokens=shapes.NEW_TOKENS)
     assert answer.status == 200, answer.body

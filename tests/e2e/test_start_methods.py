@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import shapes, spared
+from tests.e2e import shapes
 from tests.lab import children, flags
 
 SECONDS = 480
@@ -33,14 +33,12 @@ def is_exact(told: dict[str, Any]) -> bool:
     return bool(re.fullmatch(r"patched \(Qwen\w*VL\w+\)", told["state"])) and told["outcome"] == "exact"
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it")
 def test_the_switch_is_set_and_the_parent_imports_sglang_first(tmp_path: Path) -> None:
     told, _ = scene("parent first", shapes.PATCHED, tmp_path / "log")
     assert [one["who"] for one in told] == ["fork", "spawn", "forkserver", "parent"]
     assert all(is_exact(one) for one in told), told
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it")
 def test_the_switch_is_set_and_the_child_imports_sglang_first(tmp_path: Path) -> None:
     told, _ = scene("children first", shapes.PATCHED, tmp_path / "log")
     assert [one["who"] for one in told] == ["fork"]

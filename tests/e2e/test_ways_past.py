@@ -33,6 +33,9 @@ def test_the_grpc_server(folder: Path) -> None:
     assert code != 0
     assert "model type qwen3_vl would be served over gRPC (--grpc-mode, --smg-grpc-mode)" in log
     assert "serve it over HTTP, or set DEEPEYES_PATCH=off" in log
+
+
+def test_stock_looks_for_the_package_that_its_grpc_server_needs(folder: Path) -> None:
     code, log = server.expect_failure(folder, env=shapes.STOCK, args=["--grpc-mode"])
     assert code != 0
     assert "requires the smg-grpc-servicer package" in log

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e import interpreters, shapes, spared
+from tests.e2e import interpreters, shapes
 from tests.e2e.shapes import BAD, NEW_TOKENS, PICTURES, SHAPES, Sent
 from tests.lab import client, server
 from tests.lab.client import Answer
@@ -137,7 +137,6 @@ def ask_all(running: Server, sent: Sequence[Sent]) -> Iterator[tuple[Sent, int, 
     assert seen == workers, "requests reach both workers"
 
 
-@spared.on("0.5.12.post1", "0.5.23 runs it: both answer the same, by hand")
 def test_stock_workers_die_of_expanded_ids(folder: Path) -> None:
     """Each of them, and serves one placeholder per image."""
     expanded, short = SHAPES["expanded"](folder), SHAPES["short"](folder)
@@ -185,7 +184,6 @@ def test_every_worker_says_so(running: Server) -> None:
     assert all(re.fullmatch(r"patched \(Qwen\w*VL\w+\)", state) for state in states.values()), states
 
 
-@spared.on("0.5.23", "0.5.12.post1 runs it: 0.5.23 has the plugin alone in test_plugin.py")
 @pytest.mark.skipif(
     importlib.util.find_spec("sglang.srt.plugins") is None, reason="this release loads no plugins"
 )

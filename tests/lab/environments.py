@@ -48,6 +48,8 @@ LOCK_PYTHON = "3.11"
 COMPLETE = ".complete"
 # What a Ray actor takes beside the base; 70 MB to fetch, 240 MB on disk, so only its own test has it.
 RAY = ("ray==2.58.0", "msgpack==1.2.4", "protobuf==7.36.2")
+# Measures which branches of ours the tests visit; only `tests.coverage` has it.
+COVERAGE = "coverage==7.17.5"
 # CPython 3.15.0rc1 for node, where no other Python 3.15 is to be had; 15 MB, by npm.
 PYODIDE = "pyodide@315.0.0-alpha.2"
 INSTALL_SECONDS = 1800  # bound on one pip run: torch is gigabytes
@@ -121,11 +123,20 @@ def overlay(release: Release, python: str = LOCK_PYTHON) -> Path:
 
 def ray_layer() -> Path:
     """The folder of the cache with Ray, installed on the first call."""
-    folder = cache() / f"ray-{_digest(*RAY, _spelt(LOCK_PYTHON))}"
+    return _packages("ray", *RAY)
+
+
+def coverage_layer() -> Path:
+    """The folder of the cache with coverage.py, installed on the first call."""
+    return _packages("coverage", COVERAGE)
+
+
+def _packages(name: str, *requirements: str) -> Path:
+    folder = cache() / f"{name}-{_digest(*requirements, _spelt(LOCK_PYTHON))}"
 
     def build(folder: Path) -> None:
-        with _step(", ".join(RAY)):
-            _pip(str(base_python()), "install", "--no-deps", "--target", str(folder), *RAY)
+        with _step(", ".join(requirements)):
+            _pip(str(base_python()), "install", "--no-deps", "--target", str(folder), *requirements)
 
     _layer(folder, build)
     return folder

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab import flags, installed, signals
+from tests.lab import cputime, flags, installed, signals
 
 START_SECONDS = 420  # four processes import SGLang on two cores; a dead server is noticed at once
 STOP_SECONDS = 10
@@ -38,6 +38,7 @@ class Server:
     url: str
     log_path: Path
     process: subprocess.Popen[bytes]
+    start_seconds: float | None = None  # CPU seconds until it was healthy
 
     @property
     def pid(self) -> int:
@@ -73,6 +74,7 @@ def serve(
             if time.monotonic() > deadline:
                 raise ServerFailed(f"not healthy after {start_seconds:.0f} s\n{_tail(server)}")
             time.sleep(0.3)
+        server.start_seconds = cputime.of(_pids(server.process.pid))
         yield server
 
 
@@ -131,6 +133,7 @@ def _started(
     launcher: Sequence[str | Path] = (),
 ) -> Iterator[Server]:
     port = _free_port()
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
     with contextlib.ExitStack() as stack:
         if log_path is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-server-"))
@@ -143,6 +146,8 @@ def _started(
             *args,
         ]
         process: subprocess.Popen[bytes] | None = None
+        server: Server | None = None
+        before = cputime.of_ended_children()
         try:
             # A signal that came between the start and our knowing of it would leave a server behind.
             with log_path.open("wb") as log, signals.held():
@@ -158,12 +163,24 @@ def _started(
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-            yield Server(f"http://127.0.0.1:{port}", log_path, process)
+            server = Server(f"http://127.0.0.1:{port}", log_path, process)
+            yield server
         finally:
             # Whoever ends the tests may do so twice, as a CI does that loses its patience.
             with signals.held():
                 if process is not None:
+                    running = cputime.of(_pids(process.pid))
                     _stop(process)
+                    cputime.log(
+                        test=test,
+                        flags=command,
+                        start=server.start_seconds if server else None,
+                        total=running or cputime.of_ended_children() - before,
+                    )
+
+
+def _pids(root: int) -> list[int]:
+    return [pid for pid, _ in _descendants(root)]
 
 
 def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str]:

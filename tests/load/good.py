@@ -139,7 +139,7 @@ class Reference:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        versions = f"{models.recipe()}-{metadata.version('transformers')}-{metadata.version('torch')}"
+        versions = f"{models.recipe()}-float32-{metadata.version('transformers')}-{metadata.version('torch')}"
         self.path = environments.cache() / "references" / f"{versions}.json"
         self.known = json.loads(self.path.read_text()) if self.path.exists() else {}
 

@@ -105,50 +105,47 @@ def rotate_both(tokens: int, **shape: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return projection[:, : (query_heads + key_heads) * head].double(), expected
 
 
-@pytest.mark.parametrize(
-    ("dtype", "position_dtype", "neox"),
-    [
-        (torch.float32, torch.int64, True),
-        (torch.float32, torch.int32, False),
-        (torch.float16, torch.int64, False),
-        (torch.bfloat16, torch.int32, True),
-    ],
-)
-@pytest.mark.parametrize(
-    ("head", "section"),
-    [
-        (128, [24, 20, 20]),
-        (256, [11, 11, 10]),  # partial rotary, as Qwen3.5
-        (64, [12, 10, 10]),
-        (80, [14, 13, 13]),
-        (96, [16, 16, 16]),
-        (96, [12, 10, 10]),
-    ],
-)
-@pytest.mark.parametrize(
-    ("tokens", "query_heads", "key_heads"), [(1, 1, 1), (7, 5, 1), (3, 16, 2), (2, 3, 3), (1, 64, 4)]
-)
-def test_kernel(
-    dtype: torch.dtype,
-    position_dtype: torch.dtype,
-    neox: bool,
-    head: int,
-    section: list[int],
-    tokens: int,
-    query_heads: int,
-    key_heads: int,
-) -> None:
-    got, expected = rotate_both(
-        tokens,
-        head=head,
-        neox=neox,
-        section=section,
-        query_heads=query_heads,
-        key_heads=key_heads,
-        dtype=dtype,
-        position_dtype=position_dtype,
+NUMBERS = [
+    {"dtype": torch.float32, "position_dtype": torch.int64, "neox": True},
+    {"dtype": torch.float32, "position_dtype": torch.int32, "neox": False},
+    {"dtype": torch.float16, "position_dtype": torch.int64, "neox": False},
+    {"dtype": torch.bfloat16, "position_dtype": torch.int32, "neox": True},
+]
+HEADS = [
+    {"head": 128, "section": [24, 20, 20]},
+    {"head": 256, "section": [11, 11, 10]},  # partial rotary, as Qwen3.5
+    {"head": 64, "section": [12, 10, 10]},
+    {"head": 80, "section": [14, 13, 13]},
+    {"head": 96, "section": [16, 16, 16]},
+    {"head": 96, "section": [12, 10, 10]},
+]
+SIZES = [
+    {"tokens": tokens, "query_heads": query_heads, "key_heads": key_heads}
+    for tokens, query_heads, key_heads in ((1, 1, 1), (7, 5, 1), (3, 16, 2), (2, 3, 3), (1, 64, 4))
+]
+
+
+def assert_rotated(shape: dict[str, Any]) -> None:
+    got, expected = rotate_both(**shape)
+    assert float((got - expected).abs().max()) <= NOISE[shape["dtype"]] * float(
+        expected.abs().max().clamp(min=1)
     )
-    assert float((got - expected).abs().max()) <= NOISE[dtype] * float(expected.abs().max().clamp(min=1))
+
+
+@pytest.mark.parametrize("size", range(len(SIZES)))
+@pytest.mark.parametrize("heads", range(len(HEADS)))
+def test_kernel(heads: int, size: int) -> None:
+    """Every shape of heads with every size, and each of these with every kind of numbers."""
+    assert_rotated({**HEADS[heads], **SIZES[size], **NUMBERS[(heads + size) % len(NUMBERS)]})
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+@pytest.mark.parametrize("numbers", NUMBERS, ids=str)
+def test_kernel_in_every_combination(
+    numbers: dict[str, Any], heads: dict[str, Any], size: dict[str, Any]
+) -> None:
+    assert_rotated({**numbers, **heads, **size})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
