@@ -10,10 +10,9 @@ import pytest
 
 from deepeyes_patch.seams import table
 from deepeyes_patch.seams.examine import examine
-from deepeyes_patch.seams.rows import Seam
 from deepeyes_patch.seams.source import SourceView
 from tests.lab import flags
-from tests.lab.releases import RELEASES
+from tests.lab.releases import in_range
 
 ROWS = pytest.mark.parametrize(
     "number", range(len(table.SEAMS)), ids=[f"{s.repair}-{s.module}-{s.name}" for s in table.SEAMS]
@@ -60,15 +59,7 @@ def test_the_releases_of_a_row(number: int, source: SourceView) -> None:
     """Nothing is decided by this column, and people read it."""
     seam = table.SEAMS[number]
     there = any(f.present and f.problem is None for f in examine(source, [seam]))
-    assert there == (flags.installed().version in releases(seam)), seam.releases
-
-
-def releases(seam: Seam) -> list[str]:
-    """All releases of a range: ``0.5.3 - 0.5.5.post1``, or ``0.5.3 -``, which is open."""
-    known = list(RELEASES)
-    first, _, last = seam.releases.partition(" -")
-    stop = known.index(last.strip()) + 1 if last.strip() else len(known)
-    return known[known.index(first) : stop]
+    assert there == (flags.installed().version in in_range(seam.releases)), seam.releases
 
 
 @ROWS
