@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from deepeyes_patch.startup import integrity
 from tests import interpreters
 from tests.install.conftest import on_made_up, pip
 from tests.install.test_roads import assert_live, assert_quiet, assert_stopped
@@ -44,7 +45,8 @@ def away(path: Path) -> Iterator[None]:
 def damaged(installed: Interpreter) -> Interpreter:
     """The shared environment, without byte code that would outlive its source."""
     package = installed.site_packages / "deepeyes_patch"
-    shutil.rmtree(package / "__pycache__", ignore_errors=True)
+    for folder in list(package.rglob("__pycache__")):
+        shutil.rmtree(folder)
     return Interpreter(installed.python, {**installed.environ, "PYTHONDONTWRITEBYTECODE": "1"})
 
 
@@ -69,6 +71,19 @@ def test_one_module_missing(damaged: Interpreter, name: str) -> None:
         assert_stopped(damaged, ON, "deepeyes", "pip install --force-reinstall deepeyes-patch")
         assert Path(name).stem in damaged.run("import sglang", environ=ON).err.splitlines()[-1]
         assert damaged.run(HOOKS_LIVE).printed() == "False"
+
+
+@pytest.mark.parametrize("room", sorted(integrity.MODULES))
+def test_a_room_missing(damaged: Interpreter, room: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / room):
+        assert_quiet(damaged)
+        assert_stopped(damaged, ON, "deepeyes", "pip install --force-reinstall deepeyes-patch")
+
+
+@pytest.mark.parametrize("room", sorted(integrity.MODULES))
+def test_the_docstring_of_a_room_missing(damaged: Interpreter, room: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / room / "__init__.py"):
+        assert_live(damaged)
 
 
 @pytest.mark.parametrize("name", COMMAND_LINE)
@@ -145,7 +160,8 @@ def test_a_zipped_package(tmp_path: Path, wheel: Path, sglang_path: Path, offlin
 
 
 @pytest.mark.parametrize(
-    "name", ["errors.py", "settings.py", "record.py", "cli/terminal.py", "cli/doctor.py"]
+    "name",
+    ["errors.py", "settings.py", "seams/rows.py", "cli/terminal.py", "cli/doctor.py"],
 )
 def test_the_command_line_says_what_to_do(damaged: Interpreter, name: str) -> None:
     with away(damaged.site_packages / "deepeyes_patch" / name):

@@ -217,7 +217,7 @@ def test_two_start_up_files(tmp_path: Path, wheel: Path, offline: dict[str, str]
 
 
 def test_a_changed_file(environment: Interpreter) -> None:
-    path = environment.site_packages / "deepeyes_patch" / "spans.py"
+    path = environment.site_packages / "deepeyes_patch" / "ids" / "spans.py"
     original = path.read_bytes()
     try:
         path.write_bytes(original + b"# edited\n")
@@ -225,7 +225,7 @@ def test_a_changed_file(environment: Interpreter) -> None:
     finally:
         path.write_bytes(original)
     assert (code, ids(report)) == (1, ["package-damaged"])
-    assert "deepeyes_patch/spans.py" in finding(report, "package-damaged")["message"]
+    assert "deepeyes_patch/ids/spans.py" in finding(report, "package-damaged")["message"]
 
 
 def test_wrapt_missing(environment: Interpreter) -> None:

@@ -68,10 +68,9 @@ import inspect
 from sglang.srt.managers import multimodal_processor as module
 assert inspect.getsource(module) == open(module.__file__).read()
 from deepeyes_patch.seams import wrapping
-def named(wrapped, instance, args, kwargs):
-    call = wrapping.bind(wrapped, args, kwargs)
+def named(call):
     print(dict(call.arguments))
-    return wrapped(*call.args, **call.kwargs)
+    return call.proceed()
 class C:
     def method(self, a, b=2): return a + b
 wrapping.wrap(C, "method", named)

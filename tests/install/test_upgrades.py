@@ -14,18 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import interpreters
+from deepeyes_patch.seams import table
+from tests import interpreters, made_up
 from tests.install.conftest import Install, build, copy_sources, files_below, on_made_up
 from tests.install.test_roads import assert_quiet
 from tests.interpreters import HOOKS_LIVE, ON, Interpreter, Result, clean_environ
 
 # What only the previous version has.
 RETIRED = ("deepeyes_patch/retired.py", "deepeyes_patch_retired.pth")
-
-_ROPE = """
-def get_rope(head_size, rope_scaling=None):
-    return "stock"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +88,9 @@ def test_from_the_previous_version_to_none(
 def environment(
     tmp_path_factory: pytest.TempPathFactory, wheel: Path, by_uv: Install, sglang_path: Path
 ) -> Interpreter:
-    """An environment whose installation changes while a process of it runs. Its ``sglang`` has a rope."""
-    folder = interpreters.write_sglang(tmp_path_factory.mktemp("with-rope"))
-    layers = folder / "sglang" / "srt" / "layers"
-    layers.mkdir()
-    (layers / "__init__.py").touch()
-    (layers / "rotary_embedding.py").write_text(_ROPE)
+    """An environment whose installation changes while a process of it runs. Its ``sglang`` fits."""
+    folder = interpreters.write_sglang(tmp_path_factory.mktemp("whole"))
+    made_up.write(folder, table.QWEN_VL, table.ROTARY_EMBEDDING)
     created = interpreters.create(tmp_path_factory.mktemp("running"))
     by_uv("install", wheel, python=created.python)
     return on_made_up(created, folder)
@@ -156,9 +149,14 @@ def assert_stopped(result: Result, how: str) -> None:
         "removed": ["cannot be loaded", "deepeyes_patch", "pip install --force-reinstall deepeyes-patch"],
         "replaced": ["was replaced by another version", "Start it again"],
     }
-    assert (result.code, result.out) == (1, ""), result
     for words in said[how]:
-        assert words in result.err.splitlines()[-1], result
+        assert words in last_line(result), result
+
+
+def last_line(result: Result) -> str:
+    """The end of the traceback with which a process has stopped."""
+    assert (result.code, result.out) == (1, ""), result
+    return result.err.splitlines()[-1]
 
 
 def test_while_it_waits_for_sglang(environment: Interpreter, change: Callable[[], str]) -> None:
@@ -180,8 +178,8 @@ QwenVLImageProcessor(None, None, None)
     with running(environment, "import sglang", then) as go_on:
         how = change()
         result = go_on()
-    if how == "reinstalled":  # all of ours is found, and this environment has no numpy, or no torch
-        assert re.search(r"No module named '(numpy|torch)'$", result.err.rstrip()), result
+    if how == "reinstalled":  # all of ours is found, and this environment has neither NumPy nor torch
+        assert "repair, ModuleNotFoundError: No module named 'numpy'. Fix that" in last_line(result)
     else:
         assert_stopped(result, how)
 
@@ -190,14 +188,16 @@ def test_between_sglang_and_its_rope(environment: Interpreter, change: Callable[
     """No processor is constructed in a scheduler: it is the rope that must not be stock's in silence."""
     then = """
 from sglang.srt.layers.rotary_embedding import get_rope
-assert get_rope(128) == get_rope(128, {"rope_type": "yarn"}) == "stock"
-print(get_rope(128, {"mrope_section": [24, 20, 20]}))
+chunked = {"mrope_section": [24, 20, 20]}
+for scaling in None, {"rope_type": "yarn"}, chunked:
+    assert get_rope(128, rope_scaling=scaling) == "made up"
+print(get_rope(128, rope_scaling={**chunked, "mrope_interleaved": True}))
 """
     with running(environment, "import sglang", then) as go_on:
         how = change()
         result = go_on()
     if how == "reinstalled":
-        assert result.err.rstrip().endswith("No module named 'torch'"), result
+        assert "repair, ModuleNotFoundError: No module named 'torch'. Fix that" in last_line(result)
     else:
         assert_stopped(result, how)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deepeyes_patch.seams.table import QWEN_VL
+from tests import made_up
 from tests.interpreters import (
     HOOKS_LIVE,
     OFF,
@@ -19,7 +20,6 @@ from tests.interpreters import (
     copy_package,
     create,
 )
-from tests.unit import made_up
 
 RELAX_ON = {"RELAX_DEEPEYES_QWEN_VL_PATCH": "1"}
 STATUS = "import deepeyes_patch; print(deepeyes_patch.status())\n"

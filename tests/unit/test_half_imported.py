@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from deepeyes_patch.seams import table
+from tests import made_up
 from tests.interpreters import Interpreter, Result
-from tests.unit import made_up
 
 FACTORY, QWEN_VL = table.FACTORY, table.QWEN_VL
 

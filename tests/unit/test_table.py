@@ -19,7 +19,7 @@ from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.rows import Seam
 from deepeyes_patch.settings import REPAIRS
 from deepeyes_patch.startup import integrity, stops
-from tests.unit import made_up
+from tests import made_up
 
 WRAPPED = [row for row in table.SEAMS if row.wrapper is not None]
 IDS = [f"{row.module.rpartition('.')[2]}.{row.name}" for row in WRAPPED]
