@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.lab import coverage_hook
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 SECONDS = 60  # bound on any one child; a deadlock must fail, not hang
 
@@ -143,11 +145,13 @@ def create(
         check=True,
         timeout=SECONDS,
     )
-    return Interpreter(folder / "bin" / "python")
+    created = Interpreter(folder / "bin" / "python")
+    coverage_hook.enable(created.site_packages)
+    return created
 
 
 def copy_package(
-    interpreter: Interpreter, dependencies: Iterable[str] = ("wrapt", "importlib_metadata", "zipp")
+    interpreter: Interpreter, dependencies: Iterable[str] = ("wrapt",)
 ) -> None:
     """Put the checkout's package, its start-up files and copies of the dependencies in ``site-packages``."""
     target = interpreter.site_packages
