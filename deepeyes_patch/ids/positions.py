@@ -34,7 +34,7 @@ def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> 
     """Positions int64 [3, length], in the order t, h, w.
 
     Text counts up on all three axes. An image or video starts where the text before it ends, and spans its
-    merged grid. What follows starts one past the largest position so far.
+    merged grid. The tokens after it start one past the largest position so far.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One pre-tokenized request: the caller's ids, and what they become beside the grids of its media.
+"""One pre-tokenized request: matches the caller's ids with the grids of the images and videos.
 
 A *span* is a run of placeholders between ``vision_start`` and ``vision_end``; see `spans`.
 """
@@ -22,7 +22,8 @@ from deepeyes_patch.ids.video_blocks import Block, Spell
 class ServerVideos:
     """What the server's HF processor made of a request's videos.
 
-    ``grids``: (t, h, w) of each, in patches. ``blocks``: the ids of each. ``spell`` gives the text of ids.
+    ``grids``: (t, h, w) of each video, in patches. ``blocks``: the ids of each video. ``spell`` turns ids
+    into text.
     """
 
     grids: list[GridTHW]
@@ -40,7 +41,7 @@ class Video:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What the model must see.
+    """What the model must get.
 
     ``ids``: the caller's ids, with single placeholders expanded. ``offsets``: (first, last) position of each
     image in ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the videos,
@@ -61,23 +62,23 @@ class PretokenizedRequest:
     ids:
         The caller's token ids; copied.
     tokens:
-        The ids with a meaning, from the processor's configuration.
+        The special ids, from the processor's configuration.
     vocab_size:
-        How many rows the model's embedding has. SGLang clamps ids beyond it to the nearest row. ``None``
-        where the configuration does not say: then only negative ids are refused.
+        How many rows the model's embedding has. SGLang clamps ids beyond it to the nearest row. ``None`` if
+        the configuration does not say it: then only negative ids are refused.
     image_count:
-        How many images came along; ``None`` when only the grids will tell (preprocessed items).
+        The number of images; ``None`` if only the grids will tell it (preprocessed items).
     video_count:
-        How many videos came along.
+        The number of videos.
     expanded_only:
-        The images came preprocessed. By SGLang's contract every span is expanded already then, so a single
-        placeholder stands for a single token.
+        Whether the images came preprocessed. Then, by SGLang's contract, every span is already expanded, so a
+        single placeholder is a single token.
 
     Raises
     ------
     RefusedRequest
-        Something that is no token id, a placeholder outside a span, another number of spans than of images,
-        or fewer spans than videos.
+        An item is not a token id; a placeholder stands outside a span; the number of image spans is not the
+        number of images; or there are fewer video spans than videos.
     """
 
     def __init__(
@@ -132,9 +133,9 @@ class PretokenizedRequest:
         Raises
         ------
         RefusedRequest
-            A grid that spatial_merge_size does not divide; another number of spans than of grids; a span
-            whose length is neither that of its image nor, for a raw image, one; or a video that is neither
-            what the server's processor makes of it nor one placeholder.
+            spatial_merge_size does not divide a grid; the number of spans is not the number of grids; the
+            length of a span is neither that of its image nor, for a raw image, 1; or a video is neither the
+            block that the server's processor makes of it nor one placeholder.
         """
         self._check_count(len(grids))
         counts = [spans.token_count(grid, spatial_merge_size) for grid in grids]
@@ -230,7 +231,7 @@ class PretokenizedRequest:
 
 
 def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list[int]]:
-    """The ids as int64 [T] and as a list of our own; the model has embeddings for all of them."""
+    """The ids as int64 [T] and as our own list. Refuses ids for which the model has no embedding."""
     try:
         # `array` refuses fractions, which NumPy's own conversion would cut off, and is quick on a list.
         values: IdArray = numpy.asarray(array("q", ids))
@@ -252,9 +253,9 @@ def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, lis
 
 
 def _are_ints(ids: Sequence[int]) -> bool:
-    """Whether this is a list of nothing but Python's own ints (or bools), found in one pass of C code.
+    """Whether ``ids`` is a list that holds only Python ints (or bools), found in one pass of C code.
 
-    Any other type in the list shows in the type of the sum, or makes the sum impossible.
+    Any other type in the list changes the type of the sum, or makes ``sum`` raise.
     """
     try:
         return type(ids) is list and type(sum(ids)) is int

@@ -51,7 +51,7 @@ def find_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
 
 
 def find_video_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
-    """Return the spans of the video placeholder, in order; ``[]`` where no videos came along.
+    """Return the spans of the video placeholder, in order; ``[]`` if the request has no videos.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _spans(values: IdArray, tokens: VisionTokens, placeholder: int, modality: st
 
 
 def find_runs(ids: Ids, token: int) -> list[Span]:
-    """Return the runs of ``token``, in order, whatever stands around them."""
+    """Return the runs of ``token``, in order, with any ids around them."""
     where = numpy.flatnonzero(numpy.asarray(ids) == token)
     if not len(where):
         return []
@@ -97,7 +97,7 @@ def token_count(grid: GridTHW, spatial_merge_size: int) -> int:
     Raises
     ------
     RefusedRequest
-        h or w is no multiple of spatial_merge_size, so its patches cannot be merged.
+        h or w is not a multiple of spatial_merge_size, so the patches cannot be merged.
     """
     t, h, w = grid
     if h % spatial_merge_size or w % spatial_merge_size:

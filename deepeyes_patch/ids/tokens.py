@@ -1,4 +1,4 @@
-"""The token ids with a meaning. Standard library only: ``seams.families`` imports it when SGLang starts."""
+"""The special token ids. Standard library only: ``seams.families`` imports this module when SGLang starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class VisionTokens:
-    """The token ids that a processor gives a meaning to.
+    """The special token ids of a processor.
 
     ``foreign``: placeholders of the modalities that the request does not carry, by name (``{"video":
-    151656}``); none may stand in its ids. ``video``: the placeholder of videos, in a request that carries
-    some.
+    151656}``). Its ids may hold none of them. ``video``: the placeholder of videos, if the request carries
+    videos.
     """
 
     image: int

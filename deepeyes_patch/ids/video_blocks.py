@@ -1,12 +1,13 @@
-"""The ids of videos: what the HF processor makes of a video, and where a caller's ids hold it.
+"""The ids of videos: what the HF processor makes of a video, and where the caller's ids hold it.
 
-The HF processor turns ``vision_start, video placeholder, vision_end`` into a *block*. Qwen2.5-VL's is one
-span of all t*h*w / merge**2 placeholders. Qwen3-VL's is one span of h*w / merge**2 for each of its t
-groups of frames, with a *label* before each: the text of the group's time, ``<1.2 seconds>``. Some versions
-of ``transformers`` keep the outer ``vision_start`` and ``vision_end`` around the groups, others drop them.
+The HF processor turns ``vision_start, video placeholder, vision_end`` into a *block*. A block of Qwen2.5-VL
+is one span of t*h*w / merge**2 placeholders. A block of Qwen3-VL has one span of h*w / merge**2 placeholders
+for each of its t groups of frames. A *label* stands before each of these spans: the text of the group's time,
+``<1.2 seconds>``. Some versions of ``transformers`` keep the outer ``vision_start`` and ``vision_end`` around
+the groups, others drop them.
 
-Labels are compared as text. A processor that was given a whole prompt may have made one token of a label's
-first character and what stands before it.
+Labels are compared as text, not as ids. In a whole prompt, the tokenizer may have merged the first character
+of a label with the characters before it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from deepeyes_patch.ids import spans
 from deepeyes_patch.ids.spans import GridTHW, Span
 from deepeyes_patch.ids.tokens import VisionTokens
 
-# Gives the text that ids spell.
+# Turns ids into text.
 Spell = Callable[[Sequence[int]], str]
 
 
@@ -29,8 +30,9 @@ Spell = Callable[[Sequence[int]], str]
 class Block:
     """What the HF processor makes of one video.
 
-    ``ids`` stand in place of ``vision_start, placeholder, vision_end``; ``lengths`` are those of its spans,
-    ``labels`` the ids between ``vision_end`` (or the start of the block) and each span's ``vision_start``.
+    ``ids`` replace ``vision_start, placeholder, vision_end``. ``lengths`` are the lengths of the spans.
+    ``labels`` are the ids before each span's ``vision_start``, back to the last ``vision_end`` or to the
+    start of the block.
     """
 
     ids: list[int]
@@ -39,9 +41,9 @@ class Block:
 
 
 class Place(NamedTuple):
-    """Which of the caller's spans a video takes: ``first`` to ``stop``, exclusive.
+    """Which of the caller's spans belong to a video: from ``first`` up to, but not including, ``stop``.
 
-    ``short``: it is a single placeholder, which stands for the whole block.
+    ``short``: the video is one placeholder, which stands for the whole block.
     """
 
     first: int
@@ -52,7 +54,7 @@ class Place(NamedTuple):
 def read_blocks(
     ids: Sequence[int], grids: Sequence[GridTHW], spatial_merge_size: int, tokens: VisionTokens
 ) -> list[Block]:
-    """Split the HF processor's ids of a prompt that is nothing but images and, after them, videos.
+    """Split the HF processor's ids of a prompt that holds only images and, after them, videos.
 
     Parameters
     ----------
@@ -114,7 +116,7 @@ def find_places(
     blocks:
         What the server's processor makes of each video, in order.
     spell:
-        Gives the text of ids; called on labels, and only where their ids differ.
+        Turns ids into text; called on labels, and only if their ids differ.
     describe:
         What the server's processor does with video i, for the message; called on refusal only.
 
@@ -201,7 +203,10 @@ def _mismatch(
 
 
 def _labelled(ids: Sequence[int], video_spans: Sequence[Span], at: int, block: Block, spell: Spell) -> bool:
-    """Whether a label, of whatever time, stands before a span: then its placeholder stands for itself."""
+    """Whether a label, with any time, stands before span ``at``.
+
+    Then a single placeholder is one frame group of an expanded video, not short for the whole video.
+    """
     label = block.labels[0]
     if not label:
         return False
@@ -215,8 +220,8 @@ def _before(ids: Sequence[int], video_spans: Sequence[Span], at: int) -> int:
 
 
 def _tail(ids: Sequence[int], before: int, span: Span, spell: Spell, label: Sequence[int]) -> str:
-    """The text directly before a span's ``vision_start``: as much of it as could be the label."""
-    # Every id spells at least one byte, and a time may be longer than the server's by some digits.
+    """The text directly before a span's ``vision_start``, as far back as the label can reach."""
+    # Every id spells at least one byte, and the caller's time may have a few digits more than the server's.
     first = span.start - 1 - len(spell(label)) - 8
     return ("..." if first > before else "") + spell(ids[max(before, first) : span.start - 1])
 

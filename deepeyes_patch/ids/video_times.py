@@ -1,6 +1,6 @@
-"""When the frames of a video are, from the metadata that SGLang hands to ``transformers``.
+"""The times of a video's frames, from the metadata that SGLang hands to ``transformers``.
 
-Metadata are a dict: ``fps`` and ``total_num_frames`` of the clip, ``frames_indices`` of the frames taken.
+The metadata is a dict: ``fps`` and ``total_num_frames`` of the clip, ``frames_indices`` of the frames taken.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ def seconds_per_grid(metadata: Mapping[str, Any], temporal_patch_size: int) -> f
 
 
 def group_times(metadata: Mapping[str, Any], temporal_patch_size: int) -> list[float]:
-    """The time of each group of ``temporal_patch_size`` frames, in seconds: the middle of its first and last.
+    """The time of each group of ``temporal_patch_size`` frames, in seconds.
 
-    The last frame is repeated where the last group wants more.
+    This is the middle between the first and the last frame of the group. If the last group has too few
+    frames, the last frame is repeated.
     """
     indices = list(metadata["frames_indices"])
     indices += indices[-1:] * (-len(indices) % temporal_patch_size)
@@ -34,7 +35,7 @@ def checked(metadata: Mapping[str, Any], frames: int) -> dict[str, Any]:
     Raises
     ------
     RefusedRequest
-        They are not metadata of this many frames.
+        The metadata does not describe this many frames.
     """
     try:
         copy = {**metadata, "frames_indices": [int(index) for index in metadata["frames_indices"]]}

@@ -1,9 +1,9 @@
-"""Where the tokenizer manager takes a request: what goes wrong before and after the processor.
+"""The tokenizer manager takes a request: what is refused before and after the processor.
 
-SGLang asks the image processor only about requests that carry media. A prompt of ids whose images were
-forgotten (or whose placeholders the model sampled) would be served with the placeholder's own embedding. And
-with ``--allow-auto-truncate`` SGLang cuts the ids that came out of the processor, but not their positions and
-images. This is the one seam outside ``qwen_vl.py`` that every request passes through.
+SGLang calls the image processor only for requests with media. If the client forgot the images, or the model
+sampled the placeholders, SGLang would serve the ids with the embedding of the placeholder itself. With
+``--allow-auto-truncate``, SGLang cuts the ids that the processor returned, but not the positions and images.
+This is the one seam outside ``qwen_vl.py`` that every request passes through.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def admit(call: Call) -> Any:
         raise RefusedRequest(
             "unsupported", "a request with images or videos holds both text and input_ids; send one of them"
         )
-    length = len(request.input_ids)  # SGLang cuts this very list
+    length = len(request.input_ids)  # read now, because SGLang cuts this list itself
     tokenized = await call.proceed()
     _refuse_cut(tokenized, length)
     return tokenized
@@ -48,12 +48,12 @@ def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
 
 
 def _refuse_cut(tokenized: Any, length: int) -> None:
-    # To 0.5.14, a request for an embedding has another name for them.
+    # Up to 0.5.14, a request for an embedding calls them `image_inputs`.
     inputs = tokenized.mm_inputs if hasattr(tokenized, "mm_inputs") else tokenized.image_inputs
     if inputs is not None:
         positions = part(inputs, "mrope_positions")
         length = len(tokenized.input_ids) if positions is None else positions.shape[-1]
-    # Else the scheduler waits for an encoder, and will expand the ids that were sent.
+    # Without inputs, the scheduler waits for an encoder, and then expands the ids that were sent.
     if length != len(tokenized.input_ids):
         raise RefusedRequest(
             "cut",

@@ -23,7 +23,7 @@ from deepeyes_patch.seams.wrapping import Call
 
 
 async def process_request(call: Call) -> Any:
-    """``process_mm_data_async``: a request of the tokenizer manager's, with its images and videos."""
+    """``process_mm_data_async``: the tokenizer manager passes a request with its images and videos."""
     processor, prompt = call.instance, call.arguments["input_text"]
     model = model_of(processor)
     if model is None or prompt is None or isinstance(prompt, str):
@@ -38,7 +38,7 @@ async def process_request(call: Call) -> Any:
         except Exception as error:
             for cause in media_errors.causes(error):
                 if isinstance(cause, RefusedRequest):
-                    raise cause  # noqa: B904  # its context is the error that SGLang made of it
+                    raise cause  # noqa: B904  # its context is SGLang's own error
             if media_errors.is_about_media(error):
                 raise _unreadable(error, scope, call) from error
             raise
@@ -48,7 +48,7 @@ async def process_request(call: Call) -> Any:
 
 
 def _open(processor: Any, model: Model, call: Call) -> Scope:
-    """Check what came, and give SGLang copies of it: several releases cut the ids or take items to pieces."""
+    """Check ids and media, and give SGLang copies: several releases cut the ids or take items apart."""
     arguments = call.arguments
     images, preprocessed = media.checked_images(arguments["image_data"], model.spatial_merge_size)
     request_obj = arguments["request_obj"]
@@ -77,8 +77,8 @@ def _unreadable(error: Exception, scope: Scope, call: Call) -> RefusedRequest:
 
 
 def times_are_known(processor: Any) -> bool:
-    """Whether SGLang's ``preprocess_video`` makes metadata of frames (0.5.4 and later)."""
-    # In `qwen_vl`, also for a class elsewhere that derives from its processor.
+    """Whether SGLang's ``preprocess_video`` returns metadata of the frames (0.5.4 and later)."""
+    # Look in `qwen_vl`, also for a derived class that another module defines.
     owner = next(cls for cls in type(processor).__mro__ if "process_mm_data_async" in vars(cls))
     function = LiveView().function(sys.modules[owner.__module__], "preprocess_video")
     return function is not None and makes_no_metadata(function) is None

@@ -1,7 +1,7 @@
-"""The HF processor runs, and its re-tokenized ids give way to the caller's.
+"""The HF processor runs, and the caller's ids replace its re-tokenized ids.
 
-SGLang's own code then computes offsets, item splits, padded ids and M-RoPE positions from the caller's ids,
-because it finds them where it used to find re-tokenized ones.
+SGLang's own code then computes offsets, item splits, padded ids and M-RoPE positions from the caller's ids:
+it finds them in the place of the re-tokenized ids.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def _combine_preprocessed(call: Call, scope: Scope) -> Any:
     resolution = scope.resolve(image_grids)
     items, input_ids, hf_output = call.proceed()
     if hf_output is None:
-        # To 0.5.12.post1 the grids of preprocessed items reach get_rope_index only through here;
-        # without them the images get text positions.
+        # Up to 0.5.12.post1, the grids of preprocessed items reach get_rope_index only through this output.
+        # Without them the images get text positions.
         hf_output = SimpleNamespace(image_grid_thw=torch.tensor(image_grids))
     return items, input_ids.new_tensor(resolution.ids), hf_output
 
 
 def collect_items(call: Call) -> Any:
-    """``_process_and_collect_mm_items``: the HF processor makes ids; the caller's are returned instead."""
+    """``_process_and_collect_mm_items``: the HF processor makes ids; we return the caller's ids instead."""
     scope = pretokenized()
     items, input_ids, hf_output = call.proceed()
     if scope is None:
@@ -59,7 +59,7 @@ def collect_items(call: Call) -> Any:
         return items, input_ids.new_tensor(scope.resolve(image_grids).ids), hf_output
     video_grids = grids.rows(hf_output["video_grid_thw"], "video_grid_thw")
     scope.read_video_blocks(input_ids.tolist(), video_grids)
-    # On a worker thread the clone's own tokenizer, which no other thread uses.
+    # On a worker thread, use the tokenizer of that thread's processor clone: no other thread uses it.
     tokenizer = getattr(call.get("processor"), "tokenizer", None)
     resolution = scope.resolve(image_grids, video_grids, tokenizer)
     if isinstance(hf_output.get("second_per_grid_ts"), torch.Tensor):
@@ -70,7 +70,7 @@ def collect_items(call: Call) -> Any:
 
 
 def call_hf_processor(call: Call) -> Any:
-    """``process_mm_data``: SGLang calls the HF processor. Stock hands on no times of Qwen2.5-VL's videos."""
+    """``process_mm_data``: SGLang calls the HF processor. Stock drops the times of Qwen2.5-VL's videos."""
     scope = pretokenized()
     if not (outcomes.is_patched("video") if scope is None else scope.request.video_count):
         return call.proceed()
@@ -85,7 +85,7 @@ def call_hf_processor(call: Call) -> Any:
 
 
 def _hand_times_on(call: Call, clips: list[Any]) -> None:
-    # Other copies than those in `Scope.video_times`: some releases of the HF processor write into theirs.
+    # Not the copies in `Scope.video_times`: some releases of the HF processor change the copy that they get.
     own: dict[str, Any] = {
         "video_metadata": [frames.noted(clip) for clip in clips],
         "do_sample_frames": False,
@@ -93,8 +93,8 @@ def _hand_times_on(call: Call, clips: list[Any]) -> None:
     options = call.arguments.get("kwargs", {})
     config = options.get("processor_video_config")
     if getattr(call.instance, "video_config", None) if config is None else config:
-        # SGLang hands its configuration on as ``videos_kwargs``, beside which ``transformers`` reads no such
-        # argument of the call itself.
+        # SGLang hands its configuration on as ``videos_kwargs``. If a call has ``videos_kwargs``,
+        # ``transformers`` ignores the same arguments of the call itself.
         own = {"videos_kwargs": {**options.get("videos_kwargs", {}), **own}}
     rest = {
         name: value for name, value in options.items() if name not in ("video_metadata", "do_sample_frames")
@@ -103,7 +103,7 @@ def _hand_times_on(call: Call, clips: list[Any]) -> None:
 
 
 def find_offsets(call: Call) -> Any:
-    """``get_mm_items_offset``: preprocessed items meet no other wrapper before their offsets are made."""
+    """``get_mm_items_offset``: for preprocessed items, no other wrapper runs before the offsets are made."""
     scope = pretokenized()
     if scope is not None and scope.resolution is not None and scope.request.expanded_only:
         call.arguments["input_ids"] = torch.tensor(scope.resolution.ids)
@@ -123,7 +123,7 @@ def build_ids(call: Call) -> Any:
 
 
 def compute_positions(call: Call) -> Any:
-    """``get_rope_index``: it reads the token after each ``vision_start``, also where that is the last one.
+    """``get_rope_index``: it reads the token after each ``vision_start``, even after a last ``vision_start``.
 
     If it raises although ids and media match, this SGLang does not support the model.
     """
@@ -133,7 +133,7 @@ def compute_positions(call: Call) -> Any:
     ids, start = call.arguments["input_ids"], call.arguments["vision_start_token_id"]
     ends_open = int(ids[0, -1]) == start
     if ends_open:
-        # One more text token moves neither the positions before it nor the delta.
+        # One more text token changes neither the positions before it nor the delta.
         call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
     try:
         positions, delta = call.proceed()

@@ -1,12 +1,13 @@
-"""Encoder disaggregation: where a request receives the embeddings that an encoder has made of its images.
+"""Encoder disaggregation: a request receives the embeddings that an encoder has made of its images.
 
-With ``zmq_to_scheduler`` and ``mooncake``, the scheduler's loop receives. To 0.5.16 it gives ``get_mm_data``
-the request's text, and a request of ids has none: the tokenizer's error ends the server. A refusal of ours
-would end it too, and from 0.5.17 on it would be answered as a fault of the server's, HTTP 500. But a request
-that waits can say that its encoder has failed, with a message and a status. A refusal is handed over as that.
+With ``zmq_to_scheduler`` and ``mooncake``, the scheduler's loop receives them. Up to 0.5.16, the loop passes
+the request's text to ``get_mm_data``. A request of ids has no text: the tokenizer raises, and the server
+ends. Our refusal would end the server too. From 0.5.17 on, SGLang would answer it with HTTP 500. But a
+waiting request can report, with a message and a status, that its encoder failed. We hand a refusal over in
+this form.
 
-With ``zmq_to_tokenizer``, the tokenizer manager receives. From 0.5.20 on it takes any error for a failure of
-the encoder's, which 0.5.23 answers with HTTP 503.
+With ``zmq_to_tokenizer``, the tokenizer manager receives them. From 0.5.20 on, it treats any error as a
+failure of the encoder. 0.5.23 answers that with HTTP 503.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def receive(call: Call) -> Any:
         try:
             return call.proceed()
         except (RefusedRequest, InternalError) as error:
-            # To 0.5.7 nothing can be said of a request but that it is ready.
+            # Up to 0.5.7, a waiting request can only report that it is ready, not that it failed.
             if not hasattr(waiting, "status"):
                 raise
             _fail(waiting, error)
@@ -39,7 +40,7 @@ def receive(call: Call) -> Any:
 
 
 def _fail(waiting: Any, error: RefusedRequest | InternalError) -> None:
-    """Give up a request, as SGLang does where the encoder has sent an error."""
+    """Give up a request, as SGLang does if the encoder has sent an error."""
     waiting.error_msg = str(error)
     waiting.error_code = _BAD_REQUEST if isinstance(error, RefusedRequest) else _SERVER_ERROR
     waiting.status = type(waiting.status).FAIL

@@ -2,9 +2,9 @@
 
 ``transformers`` decides by itself which frames of a clip it takes, and resizes them once. SGLang samples in
 its own way and resizes first, so for many clips it gets another grid, or other times. `sample` asks the
-loaded HF video processor which frames it would take, and leaves their size alone.
+loaded HF video processor which frames it would take, and does not resize them.
 
-Metadata are the dict that SGLang hands to ``transformers``; see `deepeyes_patch.ids.video_times`.
+The metadata is the dict that SGLang hands to ``transformers``; see `deepeyes_patch.ids.video_times`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import video_times
 
-# What SGLang and the transformers of Qwen3-VL sample at unless told otherwise; transformers takes all frames
-# of a video for Qwen2.5-VL unless told otherwise.
+# The default rate of SGLang, and of transformers for Qwen3-VL. For Qwen2.5-VL, transformers takes all frames
+# of a video by default.
 DEFAULT_FPS = 2.0
 
 _NOTE = "_deepeyes_patch_metadata"
@@ -34,7 +34,7 @@ def sample(
     decoder:
         SGLang's open video: its own wrapper, or decord's reader in older releases.
     video_processor:
-        The HF processor's; its ``sample_frames`` chooses.
+        The video processor of the HF processor; its ``sample_frames`` chooses the frames.
     config:
         The ``video`` part of --mm-process-config: ``fps`` or ``nframes``, ``min_frames``, ``max_frames``.
 
@@ -90,12 +90,12 @@ def note(video: torch.Tensor, metadata: Mapping[str, Any]) -> None:
     Raises
     ------
     RefusedRequest
-        They are not metadata of these frames.
+        The metadata does not describe these frames.
     """
     setattr(video, _NOTE, video_times.checked(metadata, len(video)))
 
 
 def noted(video: Any) -> dict[str, Any] | None:
-    """A copy of the metadata kept with the frames of a video; some releases write into theirs."""
+    """The metadata kept with the frames of a video: a copy, because some releases change what they get."""
     metadata = getattr(video, _NOTE, None)
     return None if metadata is None else {**metadata, "frames_indices": list(metadata["frames_indices"])}

@@ -1,4 +1,4 @@
-"""(t, h, w) of images and videos, in whatever form they come: tensors, arrays, nested lists."""
+"""(t, h, w) of images and videos, read from tensors, arrays and nested lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows(grids: Any, name: str = "image_grid_thw") -> list[GridTHW]:
     Raises
     ------
     RefusedRequest
-        Another shape, or sizes that are not whole, positive and finite.
+        The shape is another one, or the sizes are not whole, positive and finite.
     """
     if grids is None:
         return []

@@ -1,4 +1,4 @@
-"""Images and videos are loaded, and a video's frames chosen."""
+"""SGLang loads images and videos, and chooses the frames of a video."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from deepeyes_patch.request.unserved import UnservedRequest
 from deepeyes_patch.seams.families import model_of
 from deepeyes_patch.seams.wrapping import Call
 
-# The factor of the sides of an image (patch_size * spatial_merge_size) that ``resize_image_async`` knows.
+# The only factor of an image's sides (patch_size * spatial_merge_size) that ``resize_image_async`` knows.
 _RESIZE_FACTOR = 28
 
 
 def load_media(call: Call) -> Any:
     """``load_mm_data`` and its two variants: SGLang loads the images and videos of a prompt.
 
-    Stock decodes the ids, searches the text for placeholders and tokenizes it again. Here it gets as many
-    placeholders as there are images and videos, and nothing else: the text would be thrown away.
+    Stock decodes the ids, searches the text for placeholders and tokenizes it again. Here the loader gets one
+    placeholder for each image and video, and nothing else: its text would be thrown away.
     """
     scope, arguments = pretokenized(), call.arguments
     images = arguments.get("image_data") or []
@@ -62,7 +62,7 @@ async def sample_video(call: Call) -> Any:
     scope, decoder = current(), call.arguments["vr"]
     as_hf = scope is not None and _hf_chooses_frames(scope.processor)
     if scope is None or not (as_hf or isinstance(scope, Scope)) or not frames.is_decoder(decoder):
-        # Without a scope, another model's processor runs, which takes this function from `qwen_vl`.
+        # Without a scope, another model's processor runs, which imports this function from `qwen_vl`.
         return await call.proceed()
     if as_hf:
         config = call.get("video_config") or {}
@@ -74,15 +74,15 @@ async def sample_video(call: Call) -> Any:
 
 
 def _hf_chooses_frames(processor: Any) -> bool:
-    """Whether ``video`` is on for a model. It leaves out omni models, which pair frames with sound."""
+    """Whether ``video`` is on for a model. It is off for omni models, which pair frames with sound."""
     return outcomes.is_patched("video") and getattr(processor, "audio_token_id", None) is None
 
 
 async def resize_image(call: Call) -> Any:
-    """``resize_image_async`` (to 0.5.5.post1): SGLang rounds the sides of an image to multiples of 28.
+    """``resize_image_async`` (up to 0.5.5.post1): SGLang rounds the sides of an image to multiples of 28.
 
-    Left out where the HF processor has another factor: resized twice, an image gets another grid than
-    ``transformers`` gives it, and blurs.
+    This step is left out if the HF processor has another factor. An image that is resized twice is blurred,
+    and gets another grid than ``transformers`` gives it.
     """
     scope = current()
     model = None if scope is None else model_of(scope.processor)

@@ -1,4 +1,4 @@
-"""What came with a pre-tokenized request as images and videos, checked before anything is loaded."""
+"""Check the images and videos of a pre-tokenized request, before SGLang loads anything."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _NO_IMAGE = (list, tuple, int, float)
 
 
 def is_preprocessed(image: Any) -> bool:
-    """Whether an image is what the HF processor made, or embeddings; SGLang also takes ``{"url": ...}``."""
+    """Whether an image is output of the HF processor, or embeddings. A dict with a ``url`` is a raw image."""
     return isinstance(image, dict) and "url" not in image
 
 
 def checked_images(image_data: Any, spatial_merge_size: int) -> tuple[list[Any], bool]:
-    """The request's images as a list of its own, and whether they are preprocessed items.
+    """The request's images in a new list, and whether they are preprocessed items.
 
-    The grids of preprocessed items are tensors then.
+    In the new list, the grids of preprocessed items are tensors.
 
     Raises
     ------
     RefusedRequest
-        Something that is no image, preprocessed items beside raw images, or an item that contradicts itself.
+        An item is not an image; preprocessed items stand beside raw images; or an item contradicts itself.
     """
     images = [] if image_data is None else list(image_data)
     preprocessed = 0
@@ -72,7 +72,7 @@ def _item_grids(index: int, item: dict[str, Any]) -> list[GridTHW]:
 
 
 def _checked_item(index: int, item: dict[str, Any], spatial_merge_size: int) -> dict[str, Any]:
-    """A copy of a preprocessed item whose keys and shapes SGLang will not stumble over."""
+    """A copy of a preprocessed item. Refuses keys and shapes that SGLang would fail on."""
     rows = _item_grids(index, item)
     patches = sum(t * h * w for t, h, w in rows)
     tokens = sum(token_count(row, spatial_merge_size) for row in rows)
@@ -99,7 +99,7 @@ def _checked_item(index: int, item: dict[str, Any], spatial_merge_size: int) -> 
 
 def _require_features(index: int, item: dict[str, Any]) -> None:
     form = item.get("format")
-    # SGLang takes its own enumeration, that one's name, or the name in lower case.
+    # SGLang takes a member of its own enumeration, the name of the member, or that name in lower case.
     needed = ("feature",) if _word(form) == "precomputed_embedding" else _FEATURES
     if not any(item.get(name) is not None for name in needed):
         raise RefusedRequest(
@@ -115,7 +115,7 @@ def _word(form: Any) -> str:
 
 
 def _refuse_odd_metadata(index: int, item: dict[str, Any]) -> None:
-    """``offsets``, ``hash``, ``pad_value`` and ``modality``, which SGLang takes over as they are."""
+    """Check ``offsets``, ``hash``, ``pad_value`` and ``modality``, which SGLang uses as they are."""
     problems = []
     if item.get("offsets") is not None:
         try:
@@ -138,12 +138,12 @@ def _refuse_odd_metadata(index: int, item: dict[str, Any]) -> None:
 
 
 def count_videos(video_data: Any, times_are_known: Callable[[], bool], preprocessed_images: bool) -> int:
-    """How many videos came along; all of them clips that SGLang will decode itself.
+    """The number of videos. Each must be a clip that SGLang decodes itself.
 
     Raises
     ------
     RefusedRequest
-        Something else than a clip, or an SGLang that does not tell the times of frames.
+        A video is not a clip; this SGLang does not tell the times of frames; or the images are preprocessed.
     """
     items = [] if video_data is None else as_list(video_data)
     for index, video in enumerate(items):
@@ -181,7 +181,7 @@ def refuse_modalities(**media: Any) -> None:
     Raises
     ------
     RefusedRequest
-        Some came along.
+        The request holds such data.
     """
     for modality, data in media.items():
         if data is not None and any(item is not None for item in as_list(data)):
@@ -193,5 +193,5 @@ def refuse_modalities(**media: Any) -> None:
 
 
 def as_list(data: Any) -> Sequence[Any]:
-    """A request's media as a sequence; SGLang also takes a single one."""
+    """A request's media as a sequence; SGLang also takes a single item."""
     return data if isinstance(data, (list, tuple)) or hasattr(data, "shape") else [data]

@@ -1,9 +1,9 @@
-"""Whether an exception of SGLang's goes back to an image or video that cannot be read.
+"""Whether an image or video that cannot be read caused an exception of SGLang.
 
-SGLang's loaders turn every such exception into a RuntimeError, but some images are decoded later, and some
-paths have no such loader. Pillow raises OSError, SyntaxError or struct.error, and base64 raises
-binascii.Error. What began as a RuntimeError is another matter, such as CUDA's, unless a video decoder raised
-it.
+SGLang's loaders turn every such exception into a RuntimeError. But some images are decoded later, and some
+paths have no such loader. There, Pillow raises OSError, SyntaxError or struct.error, and base64 raises
+binascii.Error. An exception that was a RuntimeError from the start has another cause (CUDA, for example),
+unless a video decoder raised it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VIDEO_DECODERS = {"decord", "torchcodec"}
 
 _UNREADABLE = (OSError, SyntaxError, struct.error, binascii.Error)
 
-# The machine's troubles, not the image's.
+# Faults of the machine, not of the image.
 _RESOURCES = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 _SHOWN = 500  # characters of SGLang's message, which repeats the data: megabytes of base64
@@ -44,7 +44,7 @@ def is_about_media(error: BaseException) -> bool:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception, what caused it, what caused that, and so on; each once, also in a circle."""
+    """An exception, its cause, the cause of its cause, and so on; each once, even if they form a circle."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -60,9 +60,9 @@ def shortened(error: BaseException) -> str:
 
 
 def _from_a_video_decoder(error: BaseException) -> bool:
-    """Video decoders raise plain RuntimeErrors too, in their own code, over data that they cannot read."""
+    """Whether a video decoder raised the error. Decoders raise plain RuntimeErrors over unreadable data."""
     frames = traceback.walk_tb(error.__traceback__)
     modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
-    # Subclasses of RuntimeError are torch's: no memory left, a device that failed.
+    # torch raises the subclasses of RuntimeError: no memory left, a device that failed. They do not count.
     plain = type(error) is RuntimeError or type(error).__module__.partition(".")[0] in _VIDEO_DECODERS
     return plain and not modules.isdisjoint(_VIDEO_DECODERS) and "CUDA" not in str(error)

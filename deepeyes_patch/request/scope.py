@@ -1,8 +1,8 @@
 """The state of a request, and how it travels from one of our wrappers to the next.
 
 The outermost wrapper enters a scope; the inner wrappers find it with `current`. A context variable carries
-it. Context variables do not reach the worker threads that 0.5.17 and later use, so `note` also puts the scope
-on the loader's result, which does.
+it. Context variables do not reach the worker threads that 0.5.17 and later use. The loader's result reaches
+them, so `note` also puts the scope on that result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deepeyes_patch.seams.families import Model, pixel_bounds
 
 
 class TextScope:
-    """A text prompt, or ids that a class handles by itself, while SGLang's outermost method runs."""
+    """The state while SGLang's outermost method runs on text, or on ids that a class handles by itself."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -50,7 +50,7 @@ class Scope(TextScope):
         Raises
         ------
         RefusedRequest
-            They do not fit.
+            Ids and grids do not fit.
         """
         self.resolution = self.check(grids, video_grids, tokenizer)
         return self.resolution
@@ -58,7 +58,7 @@ class Scope(TextScope):
     def check(
         self, grids: list[GridTHW], video_grids: Sequence[GridTHW] = (), tokenizer: Any = None
     ) -> Resolution:
-        """What the caller's ids become beside these grids: `resolve`, without remembering it."""
+        """Match the caller's ids with the grids, as `resolve` does, but do not remember the result."""
         known, server_videos = self.resolution, None
         if known is not None and not self.request.video_count and grids == known.grids:
             return known
@@ -70,17 +70,17 @@ class Scope(TextScope):
         )
 
     def read_video_blocks(self, ids: Sequence[int], video_grids: list[GridTHW]) -> None:
-        """Remember what the HF processor made of the videos, from its ids."""
+        """Find the blocks of the videos in the HF processor's ids, and remember them."""
         self.video_blocks = video_blocks.read_blocks(
             ids, video_grids, self.model.spatial_merge_size, self.request.tokens
         )
 
 
 class Reception:
-    """A request that waits for an encoder (encoder disaggregation), while it receives.
+    """A request that waits for an encoder (encoder disaggregation), while it receives the embeddings.
 
-    ``ids`` are for the processor where SGLang hands it no prompt. ``refusal`` is what the processor's wrapper
-    raised, on its way to whatever code of SGLang's catches it.
+    ``ids``: the prompt for the processor, if SGLang passes none. ``refusal``: the refusal that the
+    processor's wrapper raised. It is kept here because code of SGLang may catch it.
     """
 
     def __init__(self, ids: Sequence[int] | None) -> None:
@@ -96,7 +96,7 @@ _NOTE = "_deepeyes_patch_scope"
 
 @contextlib.contextmanager
 def entered(scope: TextScope | Reception) -> Iterator[None]:
-    """While ``scope`` is the current one."""
+    """Make ``scope`` the current one for the ``with`` block."""
     token = _scope.set(scope)
     try:
         yield
@@ -117,7 +117,7 @@ def pretokenized() -> Scope | None:
 
 
 def reception() -> Reception | None:
-    """The reception of the request that receives right now."""
+    """The `Reception` of the request that is receiving embeddings."""
     scope = _scope.get()
     return scope if isinstance(scope, Reception) else None
 

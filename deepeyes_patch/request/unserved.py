@@ -1,10 +1,10 @@
 """Pre-tokenized requests to a class that handles ids by itself.
 
-A class that is derived from SGLang's Qwen-VL processor and overrides the outermost method (InternS1, POINTS),
-or whose model's configuration lacks a token id that the repair needs, runs SGLang's code alone. That code
-takes one placeholder per image. It explodes on expanded images, and it makes other ids where decoding and
-tokenizing do not give the caller's ids back. Exact results pass, all others are refused. Free of torch and
-SGLang.
+Two kinds of classes that derive from SGLang's Qwen-VL processor run SGLang's code alone. The first kind
+overrides the outermost method (InternS1, POINTS). For the second kind, the model's configuration lacks a
+token id that the repair needs. SGLang's code takes one placeholder per image. It explodes on expanded images,
+and it makes other ids if decoding and tokenizing do not give the caller's ids back. Exact results pass, all
+others are refused. This module imports neither torch nor SGLang.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ class UnservedRequest:
         self._runs = spans.find_runs(self._ids, image_token)
 
     def check_placeholders(self, image_count: int) -> None:
-        """Refuse ids on which SGLang would explode: it wants one placeholder for each of ``image_count``
-        images.
+        """Refuse ids on which SGLang would explode. It takes one placeholder for each image.
 
         Raises
         ------
         RefusedRequest
-            A run of several placeholders, or another number of runs than of images.
+            There is a run of several placeholders, or the number of runs is not ``image_count``.
         """
         for run in self._runs:
             if run.length > 1:
@@ -63,7 +62,7 @@ class UnservedRequest:
             )
 
     def check_result(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> None:
-        """Refuse ids that are not the caller's (expanded), and offsets at which no image stands.
+        """Refuse ids other than the caller's (expanded), and offsets at which no image stands.
 
         Parameters
         ----------

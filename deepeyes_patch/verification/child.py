@@ -1,7 +1,8 @@
 """``python -m deepeyes_patch.verification.child ROLE FOLDER``: one side of the comparison.
 
-``transformers`` reads ``FOLDER/question.json`` and writes the requests and the expected values to
-``transformers.json``; ``stock`` and ``patched`` answer those, in ``stock.json`` and ``patched.json``.
+The role ``transformers`` reads ``FOLDER/question.json`` and writes the requests and the expected values to
+``transformers.json``. The roles ``stock`` and ``patched`` answer these requests, in ``stock.json`` and
+``patched.json``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 STOCK_SECONDS = 20.0  # stock leaves some requests waiting forever
-ALWAYS_INTERLEAVED = ("qwen3_vl", "qwen3_5")  # by transformers, whatever the config says
+ALWAYS_INTERLEAVED = ("qwen3_vl", "qwen3_5")  # transformers interleaves these, whatever the config says
 
 
 def main(role: str, folder: Path) -> None:
@@ -30,7 +31,7 @@ def main(role: str, folder: Path) -> None:
     answer = (_expect if role == "transformers" else _ask_sglang)(question, folder)
     (folder / f"{role}.json").write_text(json.dumps(answer))
     sys.stdout.flush()
-    os._exit(0)  # a stock request that hangs may hold a thread of SGLang's
+    os._exit(0)  # a stock request that hangs may hold a thread of SGLang
 
 
 def _expect(question: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
 
     gpu = torch.cuda.is_available()
     if not gpu:
-        # SGLang otherwise takes a machine without CUDA for one that is broken.
+        # Without this variable, SGLang treats a machine without CUDA as broken.
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     from PIL import Image
 
@@ -80,7 +81,7 @@ def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
         images = [Image.open(file).convert("RGB") for file in case["images"]]
         answer = _answer(loop, processor, case, images)
         if case["kind"] == requests.TEXT:
-            # A key that differs when stock repeats the request is not compared.
+            # If a repeated request gives another value for a key, that key is not compared.
             again = _answer(loop, processor, case, images)
             answer["unsteady"] = _differing(answer.get("keys", {}), again.get("keys", {}))
         answers.append(answer)
@@ -104,14 +105,14 @@ def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _answer(loop: Any, processor: Any, case: dict[str, Any], images: Sequence[Any]) -> dict[str, Any]:
-    """The processor's result for a request, with a digest of every key of it; or its error."""
+    """The processor's result for a request, with a digest of each of its keys; or the error."""
     from deepeyes_patch.verification import harness
 
     prompt = case["prompt"] if isinstance(case["prompt"], str) else list(case["prompt"])
     work = harness.process_async(processor, prompt, list(images), seconds=STOCK_SECONDS, rid="verify")
     try:
         processed = loop.run_until_complete(work)
-    except Exception as error:  # stock runs into whatever its code runs into
+    except Exception as error:  # stock may raise any error
         return {"error": f"{type(error).__name__}: {error}"[:500], "refused": isinstance(error, ValueError)}
     positions = processed.mrope_positions
     return {
@@ -125,7 +126,7 @@ def _answer(loop: Any, processor: Any, case: dict[str, Any], images: Sequence[An
 
 
 def _keys(result: Any) -> dict[str, str]:
-    """A digest of every part of the processor's result, items included, whatever it holds."""
+    """A digest of every part of the processor's result, and of every part of its items."""
     digests = {}
     for name, value in _fields(result).items():
         if name == "mm_items":
@@ -138,7 +139,7 @@ def _keys(result: Any) -> dict[str, str]:
 
 
 def _fields(thing: Any) -> dict[str, Any]:
-    """A dict to 0.5.9; a msgspec structure, a dataclass or a plain object since."""
+    """The fields of a result: a dict up to 0.5.9, then a msgspec structure, a dataclass or a plain object."""
     if isinstance(thing, dict):
         return thing
     declared = getattr(type(thing), "__struct_fields__", ())
@@ -165,7 +166,7 @@ def _digest(value: Any) -> str:
         elif hasattr(part, "tobytes"):
             state.update(f"array {part.dtype} {list(part.shape)}".encode() + part.tobytes())
         else:
-            # Not the address of an object that says nothing else.
+            # The repr of some objects shows only their address. Then the name of the type is used.
             state.update((type(part).__name__ if " at 0x" in repr(part) else repr(part)).encode())
 
     feed(value)
@@ -184,7 +185,7 @@ def _or_error(work: Callable[[], Any]) -> Any:
 
 
 def _server_args(gpu: bool) -> dict[str, Any]:
-    """As a server has them by default, and without a GPU those with which SGLang does without."""
+    """The defaults of a server. Without a GPU, the arguments with which SGLang runs without one."""
     if gpu:
         return {}
     args: dict[str, Any] = {"device": "cpu", "attention_backend": "torch_native", "grammar_backend": "none"}
@@ -194,7 +195,10 @@ def _server_args(gpu: bool) -> dict[str, Any]:
 
 
 def _slow_images(gpu: bool) -> bool:
-    """To 0.5.7 SGLang sends images to CUDA unless its slow image processor is chosen; read in its source."""
+    """Whether SGLang needs its slow image processor here; read in its source.
+
+    Up to 0.5.7, SGLang sends images to CUDA unless the slow image processor is chosen.
+    """
     spec = importlib.util.find_spec("sglang")
     if gpu or spec is None or not spec.submodule_search_locations:
         return False

@@ -1,4 +1,4 @@
-"""The expected values: what the installed ``transformers`` makes of a model's folder. Free of SGLang."""
+"""The expected values, computed by the installed ``transformers`` from a model's folder, without SGLang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rope_owner(folder: Path) -> Any:
-    """The model whose ``get_rope_index`` counts, built on no device: positions depend on the config alone."""
+    """The model whose ``get_rope_index`` is the reference, built on no device: only the config matters."""
     import torch
     import transformers
 
@@ -35,7 +35,7 @@ def positions(
     video_grids: torch.Tensor | None = None,
     **more: Any,
 ) -> tuple[torch.Tensor, int]:
-    """M-RoPE positions int64 [3, T] (t, h, w) of a `rope_owner`, and the delta for what is generated after.
+    """M-RoPE positions int64 [3, T] (t, h, w) of a `rope_owner`, and the delta for the generated tokens.
 
     ``grids``, ``video_grids``: int64 [images, 3] and [videos, 3], in patches.
     """

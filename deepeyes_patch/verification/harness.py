@@ -1,4 +1,4 @@
-"""A release's own Qwen-VL processor, run in this process: milliseconds a request.
+"""Runs a release's own Qwen-VL processor in this process. A request takes milliseconds.
 
 `build` does what the tokenizer manager does at start-up, `process_async` what it does for a request. Results
 of all releases (a dict before 0.5.10, a typed object after) come back as one `Processed`.
@@ -22,7 +22,7 @@ from deepeyes_patch.seams import table
 if TYPE_CHECKING:
     import torch
 
-# As a server imports them before the processors, which on 0.5.3 run into a circular import otherwise.
+# A server imports this module before the processors. On 0.5.3 the processors otherwise import in a circle.
 _LAYERS = "sglang.srt.layers.quantization"
 REQUEST_SECONDS = 60  # some releases leave a failed request waiting forever
 
@@ -36,7 +36,7 @@ class Processed:
     ``offsets`` are inclusive (first, last) positions of all media, in order; ``grids`` int64
     [media, 3] in patches, in the order of the items; ``mrope_positions`` int64 [3, T] in the order
     t, h, w. ``padded_input_ids`` is None where the release leaves padding to the scheduler.
-    The positions are None where a derived class makes none.
+    The positions are None if a derived class makes none.
     ``raw`` is the release's own result.
     """
 
@@ -167,7 +167,7 @@ def _grid(item: Any) -> torch.Tensor | None:
 
 
 def _publish(args: Any) -> None:
-    """Make the arguments the process-wide ones, where a release has such a thing."""
+    """Make the arguments the process-wide ones, if the release has process-wide arguments."""
     for module, name, extra in (
         ("sglang.srt.runtime_context", "publish", {"role": "tokenizer"}),
         ("sglang.srt.server_args", "set_global_server_args_for_tokenizer", {}),

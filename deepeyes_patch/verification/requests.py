@@ -1,4 +1,4 @@
-"""The requests for SGLang's processor, and the results that ``transformers`` and the caller's ids demand."""
+"""The requests for SGLang's processor, and the right results, from ``transformers`` and the caller's ids."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from deepeyes_patch.verification import expected
 
 TEXT, IDS, REFUSED = "text", "ids", "refused"
 
-# Multiples of 28 and of 32, because 0.5.3 - 0.5.5.post1 resize other sizes twice; and at least 65536 pixels,
-# the real lower bound of Qwen3-VL, which the slow image processor of 0.5.3 does not know.
+# Multiples of 28 and of 32, because 0.5.3 - 0.5.5.post1 resize other sizes twice. At least 65536 pixels: this
+# is the real lower bound of Qwen3-VL, and the slow image processor of 0.5.3 does not know it.
 SIZES = ((448, 224), (448, 448))
 
-_SPLITS = 4  # tokens that a drifted request spells by two others
+_SPLITS = 4  # a drifted request replaces this many tokens by two others each
 
 
 def pictures(folder: Path) -> list[str]:
@@ -41,7 +41,7 @@ def plan(model: Path, images: Sequence[str], slow: bool) -> list[dict[str, Any]]
     images:
         Paths.
     slow:
-        Whether SGLang uses the slow image processor here, as it must on a CPU to 0.5.7.
+        Whether SGLang uses the slow image processor here. Up to 0.5.7 it must do so on a CPU.
     """
     return _Planner(model, images, slow).cases()
 
@@ -58,7 +58,7 @@ class _Planner:
         self._image_token = int(config.image_token_id)
         markers = [config.vision_start_token_id, config.image_token_id, config.vision_end_token_id]
         self._span = "".join(self._tokenizer.convert_ids_to_tokens(markers))
-        # A turn for each image; one that the user gave alone is looked at twice, as a crop would be.
+        # One turn for each image. A single image is used in two turns, as a crop would be.
         self._files = [
             str(Path(image).resolve()) for image in (images if len(images) > 1 else [*images, *images])
         ]
@@ -80,7 +80,7 @@ class _Planner:
         between = (first.start + first.length + 1, last.start - 1)
         after = (last.start + last.length + 1, len(self._ids))
         drifted, drifted_after = (self._drifted(self._ids, *where) for where in (between, after))
-        # The history is expanded, and the last turn's image is one placeholder.
+        # The images of the history are expanded. The image of the last turn is one placeholder.
         mixed = self._ids[: last.start + 1] + self._ids[last.start + last.length :]
         stray = [*self._ids, self._image_token]
         missing = self._ids[: first.start] + self._ids[first.start + 1 :]
@@ -124,7 +124,7 @@ class _Planner:
         }
 
     def _drifted(self, ids: list[int], low: int, high: int) -> list[int]:
-        """The same text by other tokens, as a model may sample it: a few tokens in ids[low:high] in two."""
+        """The same text in other tokens, as a model may sample it: a few of ids[low:high] become two."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
         drifted, splits_left = ids[:low], _SPLITS

@@ -12,7 +12,7 @@ TOKENS, HEADS, CONTEXT = 200, 2, 4096
 
 
 def describe(core: Any) -> dict[str, Any]:
-    """What SGLang's ``get_rope`` needs of a `deepeyes_patch.verification.expected.rope_owner`."""
+    """The arguments for SGLang's ``get_rope``, from a `deepeyes_patch.verification.expected.rope_owner`."""
     text = core.config.get_text_config()
     scaling = dict(getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {})
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -24,7 +24,7 @@ def describe(core: Any) -> dict[str, Any]:
 
 
 def inputs(description: dict[str, Any]) -> tuple[Any, Any]:
-    """Seeded positions int64 [3, TOKENS], as of images, and heads float32 [TOKENS, HEADS * head]."""
+    """Seeded positions int64 [3, TOKENS], as images have them, and heads float32 [TOKENS, HEADS * head]."""
     import torch
 
     generator = torch.Generator().manual_seed(3)
@@ -41,7 +41,7 @@ def by_transformers(core: Any, description: dict[str, Any]) -> Any:
     positions, query = inputs(description)
     cos, sin = cls(text)(query, positions[:, None])
     split = query.view(1, TOKENS, HEADS, description["head"]).transpose(1, 2)
-    if cos.shape[0] == 3:  # Qwen2-VL and Qwen2.5-VL choose among the axes where they rotate
+    if cos.shape[0] == 3:  # Qwen2-VL and Qwen2.5-VL choose among the axes when they rotate
         section = description["scaling"]["mrope_section"]
         rotated, _ = module.apply_multimodal_rotary_pos_emb(split, split, cos, sin, section)
     else:
@@ -50,7 +50,7 @@ def by_transformers(core: Any, description: dict[str, Any]) -> Any:
 
 
 def by_sglang(description: dict[str, Any], always_interleaved: bool) -> Any:
-    """The same heads rotated by SGLang's ``get_rope``, as a model that is built now would have it."""
+    """The same heads rotated by the rope that SGLang's ``get_rope`` gives to a new model."""
     import torch
 
     module: Any = importlib.import_module(table.ROTARY_EMBEDDING)

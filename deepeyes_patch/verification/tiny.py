@@ -36,8 +36,8 @@ _SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# What the processors and the model must know of the vision tower. ``factor`` pixels of a side make
-# one token.
+# What the processors and the model must know of the vision tower. PATCH_SIZE * MERGE_SIZE pixels of a side
+# make one token.
 PATCH_SIZE = {"qwen3_vl": 16, "qwen2_5_vl": 14}
 MERGE_SIZE = 2
 
@@ -134,7 +134,7 @@ def byte_alphabet() -> dict[int, str]:
 
 
 def from_merges(merges: Sequence[tuple[str, str]]) -> Vocabulary:
-    """The vocabulary in which the 256 bytes come first, and then what each merge makes."""
+    """A vocabulary of the 256 bytes, followed by the piece that each merge makes."""
     pieces = [*sorted(byte_alphabet().values()), *(left + right for left, right in merges)]
     return Vocabulary({piece: rank for rank, piece in enumerate(pieces)}, list(merges))
 
@@ -191,7 +191,7 @@ def preprocessor_configs(kind: str) -> dict[str, dict[str, Any]]:
             "image_processor_type": "Qwen2VLImageProcessor",
             "processor_class": "Qwen2_5_VLProcessor",
         }
-        # As in the real repository, videos are read with the image's file.
+        # As in the real repository, this one file configures images and videos.
         return {"preprocessor_config.json": image}
     shared = {
         **patches,
