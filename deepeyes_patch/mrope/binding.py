@@ -1,13 +1,13 @@
 """Every point where we touch SGLang's rotary embeddings.
 
-A release whose ``MRotaryEmbedding`` takes ``mrope_interleaved`` is native: it rotates right what its config
-describes in full. 0.5.3 and 0.5.3.post1 are not.
+A release whose ``MRotaryEmbedding`` takes ``mrope_interleaved`` is native: it rotates right if the config is
+complete. 0.5.3 and 0.5.3.post1 are not native.
 
 For Qwen3-VL, its MoE and Qwen3.5, ``transformers`` interleaves whatever the config says, and takes
-``rope_theta`` from the rotary block if it is there. SGLang's chunks stay for an explicit ``mrope_interleaved:
-false``, with a warning. Other models keep what SGLang builds for them, class and compiled ``forward``
-included: ``mrope_interleaved`` is part of ``get_rope``'s cache key, so an instance is interleaved or chunked
-for good.
+``rope_theta`` from the rotary block if it is there. If the config says ``mrope_interleaved: false``, we keep
+SGLang's chunks and log a warning. Other models keep the instance that SGLang builds, with its class and its
+compiled ``forward``. ``mrope_interleaved`` is part of ``get_rope``'s cache key, so an instance is interleaved
+or chunked for good.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def get_rope(call: Call) -> Any:
     native = _is_native(type(rope))  # type: ignore[arg-type]
     if not scaling.get("mrope_interleaved") or (native and not is_building()):
         return rope
-    # What the config says, not what SGLang made of it: it rescales sections that do not fit.
+    # Check the sections of the config, not those of the rope: SGLang rescales sections that do not fit.
     lanes.check_section(scaling["mrope_section"], rope.rotary_dim)
     if not native:
-        if not getattr(rope, "mrope_interleaved", False):  # else it comes out of the cache
+        if not getattr(rope, "mrope_interleaved", False):  # else it is interleaved already, from the cache
             rope.__class__ = interleaved_class(type(rope))  # type: ignore[arg-type]
         outcomes.announce()
     return rope
@@ -59,7 +59,7 @@ def get_rope(call: Call) -> Any:
 
 @functools.cache
 def _is_native(cls: type) -> bool:
-    """Whether a class of SGLang's, or one that it derives from, takes ``mrope_interleaved``."""
+    """Whether an SGLang class, or a class that it derives from, takes ``mrope_interleaved``."""
     constructors = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)]
     return any("mrope_interleaved" in inspect.signature(init).parameters for init in constructors)
 
@@ -79,7 +79,7 @@ def _as_transformers_reads(scaling: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _theta(scaling: Mapping[str, Any], base: float) -> float:
-    """``rope_theta``. 0.5.6.post1 looks for it beside the rotary block, where transformers 5 has none."""
+    """``rope_theta``. 0.5.6.post1 looks for it outside the rotary block, where transformers 5 has none."""
     theta: float = scaling.get("rope_theta", base)
     if theta != base:
         logger.warning(
@@ -101,7 +101,7 @@ def _require_sections(scaling: Mapping[str, Any], rope: Any) -> None:
 
 @functools.cache
 def interleaved_class(mrope: Any) -> Any:
-    """A subclass of ``MRotaryEmbedding`` that differs in its rotation by two-dimensional positions."""
+    """A subclass of ``MRotaryEmbedding`` that differs only in how it rotates by two-dimensional positions."""
     plain: Any = next(cls for cls in mrope.__mro__ if cls.__name__ == "RotaryEmbedding")
 
     class InterleavedMRotaryEmbedding(mrope):  # type: ignore[misc]

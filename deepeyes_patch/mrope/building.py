@@ -1,4 +1,4 @@
-"""Which model is being built, and the refusal of its ropes where the repair failed. Free of torch."""
+"""Which model is being built, and the refusal of its ropes if the repair failed. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _building: ContextVar[bool] = ContextVar("deepeyes_patch_building", default=Fals
 def build_model(call: Call) -> None:
     """``...ForConditionalGeneration.__init__`` of Qwen3-VL, its MoE and Qwen3.5.
 
-    Such a model is not built where the repair failed. ``get_rope`` refuses its ropes too, but an SGLang
-    without ``get_rope`` has nothing there to wrap.
+    If the repair failed, such a model is not built. `refuse_rope` refuses its ropes too, but it needs an
+    SGLang that has a ``get_rope``.
     """
     outcomes.raise_failure("mrope")
     with building():
@@ -27,7 +27,7 @@ def build_model(call: Call) -> None:
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
-    """While a model is built that ``transformers`` always interleaves."""
+    """A context in which a model is built that ``transformers`` always interleaves."""
     token = _building.set(True)
     try:
         yield
@@ -41,8 +41,8 @@ def is_building() -> bool:
 
 
 def refuse_rope(call: Call) -> Any:
-    """``get_rope`` of an SGLang that does not fit: raise why for a config that has to be interleaved."""
-    # By its keys, not by its name: the function may have another shape than we know.
+    """``get_rope`` of an SGLang that does not fit: refuse a config that must be interleaved."""
+    # Find the config by its keys, not by the parameter's name: the function may have an unknown shape.
     scalings = [value for value in call.values if isinstance(value, dict) and "mrope_section" in value]
     if any(scaling.get("mrope_interleaved") or is_building() for scaling in scalings):
         outcomes.raise_failure("mrope")

@@ -1,15 +1,15 @@
 """Every point where we touch Qwen3.5's gated attention, in ``sglang.srt.models.qwen3_5``.
 
-On CUDA, 0.5.15 - 0.5.18 norm, rotate and split q, k and the gate in one kernel that reads one position a
-token. Of [3, num_tokens] positions it sees t alone, so every image is turned as if it were one point. The
-kernel stays. It is given the rows of cos and sin of the batch as its cache, every lane at the position of its
-own axis, and 0 .. num_tokens - 1 as its positions.
+On CUDA, 0.5.15 - 0.5.18 norm, rotate and split q, k and the gate in one kernel, which reads one position per
+token. Of [3, num_tokens] positions it reads only t, so every image is rotated as if it were one point. We
+keep the kernel. As its cache it gets the cos and sin rows of the batch, with every lane at the position of
+its own axis. As its positions it gets 0 .. num_tokens - 1.
 
-One-dimensional positions (text) pass through untouched. Where the kernel is absent (not CUDA, before 0.5.15)
-or takes all axes by itself (from 0.5.19 on), nothing is done.
+One-dimensional positions (text) pass through untouched. If the kernel is absent (not CUDA, before 0.5.15) or
+takes all axes by itself (from 0.5.19 on), we change nothing.
 
 The three functions of the forward pass are plain Python, because SGLang compiles this ``forward``. They pass
-on whatever other arguments a release has.
+on all other arguments of a release.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deepeyes_patch.seams.wrapping import Call
 class GatheredRows(NamedTuple):
     """What replaces [3, num_tokens] positions on the way to the kernel.
 
-    It is no tensor, so any other code that uses positions fails on it at once.
+    It is not a tensor, so any other code that uses positions fails on it at once.
     """
 
     cos_sin: torch.Tensor  # [num_tokens, rotary_dim]
@@ -38,7 +38,7 @@ class GatheredRows(NamedTuple):
 
 
 def get_rope(call: Call) -> Any:
-    """``get_rope``, as ``qwen3_5`` has imported it: refuse sections in another layout than the model's."""
+    """``get_rope``, as imported by ``qwen3_5``: refuse sections in another layout than the model's."""
     rope = call.proceed()
     scaling = call.arguments.get("rope_scaling")
     if scaling and "mrope_section" in scaling:
@@ -58,13 +58,13 @@ def _gather(rope: Any, positions: torch.Tensor) -> GatheredRows:
 
 
 def gather_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``Qwen3_5ForCausalLM.forward``: gather the rows once a pass."""
+    """``Qwen3_5ForCausalLM.forward``: gather the rows once per pass."""
 
     @functools.wraps(original)
     def forward(self: Any, input_ids: Any, positions: Any, *args: Any, **kwargs: Any) -> Any:
         if positions.ndim == 2:
             for layer in self.layers:
-                # All attention layers of a model share one rope; an ungated one does not run the kernel.
+                # All attention layers of a model share one rope. An ungated layer does not run the kernel.
                 if getattr(layer, "attn_output_gate", False):
                     positions = _gather(layer.rotary_emb, positions)
                     break
@@ -74,7 +74,7 @@ def gather_once(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gather_in_layer(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``forward_prepare_cuda_fused``: gather them in the layer, for a model with a forward of its own."""
+    """``forward_prepare_cuda_fused``: gather the rows in the layer, for a model that has its own forward."""
 
     @functools.wraps(original)
     def forward_prepare_cuda_fused(self: Any, positions: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +86,7 @@ def gather_in_layer(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hand_over_rows(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel: the gathered rows are its cache."""
+    """The kernel: pass the gathered rows as its cache."""
 
     @functools.wraps(original)
     def fused_qk_gemma_rmsnorm_rope_gate(

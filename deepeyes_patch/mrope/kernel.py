@@ -1,7 +1,7 @@
 """Interleaved M-RoPE on a GPU, in Triton: rotate query and key, or gather the rows for another kernel.
 
 ``rotate_``            turns query and key in place, one launch for both
-``gather_rows_fused``  one row of cos and sin for each token, for kernels that know one position a token
+``gather_rows_fused``  one row of cos and sin for each token, for kernels that read one position per token
 
 Each program serves one token: it reads the token's three positions and a row of cos and sin from the cache,
 with every lane at the position of its own axis. Nothing waits for the host, and the launches depend on shapes
@@ -100,7 +100,7 @@ def interleaved_mrope_kernel(
     lane_block: tl.constexpr,
     head_block: tl.constexpr,
 ):
-    """One program a token. Strides in elements; ``half`` is rotary_dim // 2."""
+    """One program per token. Strides in elements; ``half`` is rotary_dim // 2."""
     token = tl.program_id(0).to(tl.int64)
     cos, sin = _load_row(
         cache_ptr,
@@ -126,7 +126,7 @@ def interleaved_mrope_kernel(
 def block_sizes(query_heads: int, key_heads: int, half: int) -> tuple[int, int]:
     """(lane_block, head_block) that the kernel is launched with; ``half`` is rotary_dim // 2."""
     lane_block = triton.next_power_of_2(half)
-    # 2048 elements a step keep a head block in registers on every card from sm_80 on.
+    # With 2048 elements per step, a head block stays in registers on every card from sm_80 on.
     head_block = min(triton.next_power_of_2(max(query_heads, key_heads)), max(1, 2048 // lane_block))
     return lane_block, head_block
 
@@ -158,7 +158,7 @@ def rotate_(
     Raises
     ------
     ValueError
-        A last dimension that is not contiguous, or heads that do not divide it.
+        The last dimension is not contiguous, or is not a multiple of ``head_size``.
     """
     num_tokens = query.shape[0]
     if num_tokens == 0:
@@ -209,7 +209,7 @@ def gather_rows_kernel(
     section_w: tl.constexpr,
     lane_block: tl.constexpr,
 ):
-    """One program a token. Strides in elements; ``half`` is rotary_dim // 2."""
+    """One program per token. Strides in elements; ``half`` is rotary_dim // 2."""
     token = tl.program_id(0).to(tl.int64)
     cos, sin = _load_row(
         cache_ptr,
@@ -246,8 +246,8 @@ def gather_rows_fused(
 
     Returns
     -------
-    rows [num_tokens, rotary_dim] of the cache's dtype, and int64 [num_tokens], 0 .. num_tokens - 1: a
-    one-dimensional rope with these for its cache and its positions turns every lane by its own axis.
+    rows [num_tokens, rotary_dim] of the cache's dtype, and int64 [num_tokens], 0 .. num_tokens - 1. A
+    one-dimensional rope with these as its cache and its positions turns every lane by its own axis.
     """
     num_tokens, rotary_dim = positions.shape[1], 2 * sum(mrope_section)
     rows = cos_sin_cache.new_empty((num_tokens, rotary_dim))

@@ -37,7 +37,7 @@ def check_section(mrope_section: Sequence[int], rotary_dim: int) -> None:
     Raises
     ------
     UnsupportedConfigError
-        Not three sizes of at least 0, or another sum than ``rotary_dim // 2``.
+        The sections are not three sizes of at least 0, or their sum is not ``rotary_dim // 2``.
     """
     if len(mrope_section) != 3 or min(mrope_section) < 0:
         raise UnsupportedConfigError(

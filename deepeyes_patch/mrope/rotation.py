@@ -26,8 +26,8 @@ def gather_rows(
 
     Returns
     -------
-    [num_tokens, rotary_dim], same dtype as the cache: what a one-dimensional rope would read from a
-    cache for positions 0 .. num_tokens - 1.
+    [num_tokens, rotary_dim], same dtype as the cache. A one-dimensional rope takes these rows as its cache,
+    and 0 .. num_tokens - 1 as its positions.
     """
     axes = _axes_tensor(tuple(mrope_section), positions.device)
     lane_positions = positions[axes].T  # [num_tokens, rotary_dim // 2]

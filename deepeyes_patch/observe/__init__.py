@@ -1,4 +1,4 @@
-"""What a process says about itself.
+"""What a process reports about itself.
 
 ``release``   which SGLang this process has imported
 ``record``    memory of this process that ``deepeyes-patch status`` reads

@@ -1,6 +1,6 @@
 """How many requests this process has restored, passed through and refused, and why.
 
-The counts live in the process's `record`, and in SGLang's Prometheus metrics where those are on.
+The counts are in the process's `record`, and in SGLang's Prometheus metrics if those are on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def count(name: str) -> None:
     with _lock:
         record.add(_SLOTS[name], 1)
     if _exported:
-        with contextlib.suppress(Exception):  # in a forked child it opens files of its own
+        with contextlib.suppress(Exception):  # in a forked child, prometheus_client opens new files
             _exported[name].inc()
 
 
@@ -39,9 +39,9 @@ def count_refusal(refusal: RefusedRequest) -> None:
 
 
 def export() -> None:
-    """Add the counts to the Prometheus metrics of this process, which SGLang collects over all of its own.
+    """Add the counts to the Prometheus metrics of this process. SGLang sums metrics over its processes.
 
-    To be called once SGLang has set ``PROMETHEUS_MULTIPROC_DIR``, and only where its metrics are on:
+    Call this after SGLang has set ``PROMETHEUS_MULTIPROC_DIR``, and only if its metrics are on:
     ``prometheus_client`` is imported here.
     """
     if _exported:  # a name cannot be registered twice
@@ -59,7 +59,7 @@ def export() -> None:
 
 
 def _renew_lock() -> None:
-    """In a forked child, another thread's hold on the lock would never end."""
+    """Replace the lock in a forked child: if another thread held it at the fork, nobody would release it."""
     global _lock
     _lock = threading.Lock()
 

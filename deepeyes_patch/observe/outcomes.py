@@ -1,8 +1,8 @@
 """What became of each repair in this process, for `status`, the record, and the line in SGLang's log.
 
-A failure of a repair is kept here. Post-import hooks never raise: SGLang turns an exception during the import
-of one of its processor modules into a warning and goes on. The failure is raised later, where SGLang must
-stop.
+This module keeps the failure of a repair. A post-import hook does not raise it: SGLang turns an exception
+during the import of one of its processor modules into a warning and goes on. The failure is raised later, at
+a point where it stops SGLang.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def failed(repair: str, error: Exception) -> None:
 
 
 def forget() -> None:
-    """Nothing is installed any more."""
+    """Forget all outcomes: nothing is installed any more."""
     global _wanted, _announced
     _wanted = frozenset()
     _words.clear()
@@ -62,7 +62,7 @@ def forget() -> None:
 
 
 def is_patched(repair: str) -> bool:
-    """Whether a repair is installed, has found what it needs, and changes something."""
+    """Whether a repair has been applied without a failure, and changes something."""
     return repair in _words and repair not in _failures and _words[repair] != NATIVE
 
 
@@ -72,16 +72,16 @@ def is_known(repair: str) -> bool:
 
 
 def raise_failure(repair: str) -> None:
-    """Raise why a repair could not be applied, if it could not.
+    """If a repair could not be applied, raise the failure.
 
     Raises
     ------
     DeepEyesPatchError
-        It could not: that error, or one that says what stopped the hook.
+        The failure, or an error that says what stopped the hook.
     """
     failure = _failures.get(repair)
     if isinstance(failure, DeepEyesPatchError):
-        raise failure.with_traceback(None)  # it would grow with every time
+        raise failure.with_traceback(None)  # else the traceback would grow each time
     if failure is not None:
         raise DeepEyesPatchError(
             f"deepeyes-patch cannot apply its {repair!r} repair, {type(failure).__name__}: {failure}. Fix "
@@ -90,7 +90,7 @@ def raise_failure(repair: str) -> None:
 
 
 def status() -> dict[str, str]:
-    """What has become of each repair in this process: ``{repair: a few words for people}``."""
+    """The state of each repair in this process: ``{repair: a few words for people}``."""
     installed = _wanted
     if bootstrap.is_waiting():
         installed |= settings.read(os.environ).repairs
@@ -99,15 +99,15 @@ def status() -> dict[str, str]:
 
 def publish() -> None:
     """Write `status` into the record of this process."""
-    # A script may have set the switch to nonsense meanwhile. This runs in hooks, which never raise.
+    # A script may have set the switch to an unknown value meanwhile. This runs in hooks, which never raise.
     with contextlib.suppress(SettingsError):
         record.publish(__version__, status(), counters.NAMES)
 
 
 def announce() -> None:
-    """Write one line into SGLang's log: what was done to this process. Again only if that has changed.
+    """Write one line into SGLang's log: what is patched in this process. Again only if that has changed.
 
-    To be called where SGLang has its logging set up, which is after its modules are imported.
+    Call this after SGLang has set up its logging, which it does after its modules are imported.
     """
     global _announced
     states = "; ".join(f"{repair}: {state}" for repair, state in status().items())
@@ -134,8 +134,8 @@ def _state(repair: str, installed: frozenset[str]) -> str:
 
 
 def _logger_that_is_shown() -> logging.Logger:
-    """Ours; in an HTTP worker (``--tokenizer-worker-num``) the logger of SGLang's HTTP server.
+    """Our logger; in an HTTP worker (``--tokenizer-worker-num``) the logger of SGLang's HTTP server.
 
-    In those workers SGLang sets up no other logger, and a worker that says nothing looks unrepaired.
+    In those workers SGLang sets up no other logger, and a worker without our line looks unrepaired.
     """
     return logger if logger.isEnabledFor(logging.INFO) else logging.getLogger(_HTTP_SERVER)

@@ -1,4 +1,4 @@
-"""The record of this process: a memfd named ``deepeyes_patch``, which others read through ``/proc/PID/fd``.
+"""A process's record: a memfd named ``deepeyes_patch``. Other processes read it through ``/proc/PID/fd``.
 
 A memfd is memory with a file descriptor. It ends with the process, so nothing has to be cleaned up and
 nothing can be stale. No folder has to be writable. Only the same user and root can read it. A new program
@@ -35,16 +35,16 @@ _published: dict[str, Any] = {}
 
 
 def publish(version: str, repairs: Mapping[str, str], count_names: Sequence[str]) -> None:
-    """Write what became of each repair; the first call makes the record.
+    """Write the state of each repair; the first call makes the record.
 
     Parameters
     ----------
     version:
-        Of this package.
+        The version of this package.
     repairs:
         The state of each repair, in a few words.
     count_names:
-        What each of the int64 counts is called, in order.
+        The name of each int64 count, in order.
     """
     if not _published:
         _open()
@@ -58,19 +58,20 @@ def publish(version: str, repairs: Mapping[str, str], count_names: Sequence[str]
 
 
 def add(slot: int, amount: int) -> None:
-    """Add to one of the counts. Does nothing while another thread takes the record away."""
+    """Add to one of the counts. Does nothing while another thread removes the record."""
     with contextlib.suppress(ValueError):  # the memory was released between two instructions
         _counts[slot] += amount
 
 
 def withdraw() -> None:
-    """Take the record away; the next `publish` makes a new one, with all counts at 0."""
+    """Remove the record; the next `publish` makes a new one, with all counts at 0."""
     _published.clear()
     _replace(bytearray(SIZE))
 
 
 def _open() -> None:
-    # Another system than Linux, an old kernel, a sandbox, no descriptor left: the repairs work without it.
+    # This fails outside Linux, on an old kernel, in a sandbox, or without a free descriptor. Then there is no
+    # record, and the repairs work.
     with contextlib.suppress(AttributeError, OSError):
         descriptor = os.memfd_create(NAME)
         try:
@@ -90,7 +91,7 @@ def _replace(memory: mmap.mmap | bytearray) -> None:
 
 
 def _renew() -> None:
-    """In a forked child, whose memory and descriptor are its parent's."""
+    """Give a forked child its own record: the memory and descriptor that it inherits are its parent's."""
     if _published:
         _replace(bytearray(SIZE))
         _open()
@@ -104,10 +105,10 @@ def _write() -> None:
 
 
 def read(content: bytes) -> dict[str, Any] | None:
-    """A record's text as `publish` was given it, with ``pid`` and ``counts`` as ``{name: count}``.
+    """The text of a record, as `publish` got it, with ``pid``, and with ``counts`` as ``{name: count}``.
 
-    ``None`` where the layout is another one, or the record is half written: then read again. Any process may
-    hold a memfd of this name, so everything is checked.
+    ``None`` if the layout is another one, or the record is half written; the caller then reads it again. Any
+    process may hold a memfd of this name, so everything is checked.
     """
     if len(content) < SIZE:
         return None

@@ -15,10 +15,10 @@ TESTED = "0.5.3 to 0.5.23, every release"
 
 
 def version() -> str:
-    """The version that the imported ``sglang`` gives itself, or else that of its distribution.
+    """The version that the imported ``sglang`` states, or else the version of its distribution.
 
-    From 0.5.7 on, SGLang asks for the version of a distribution called ``sglang``. Where there is none, as in
-    a source tree or in a rebuild under another name, it calls itself 0.0.0.dev0.
+    From 0.5.7 on, SGLang asks for the version of a distribution named ``sglang``. If there is none (a source
+    tree, or a rebuild under another name), it states 0.0.0.dev0.
     """
     stated = str(getattr(sys.modules.get("sglang"), "__version__", "of unknown version"))
     if stated.startswith("0.0.0") or stated == "of unknown version":
@@ -37,9 +37,8 @@ def _place() -> str:
     return getattr(sys.modules.get("sglang"), "__file__", None) or "an unknown place"
 
 
-@functools.lru_cache(
-    maxsize=8
-)  # it reads files of every distribution, and a refused request names the version
+# Cached: it reads files of every distribution, and every refusal may name the version.
+@functools.lru_cache(maxsize=8)
 def _names_and_versions(place: str) -> tuple[tuple[str, str], ...]:
     """(name, version) of each distribution that brought the SGLang whose ``__init__.py`` is ``place``."""
     found = distributions("sglang", Path(place).parent)
@@ -49,8 +48,8 @@ def _names_and_versions(place: str) -> tuple[tuple[str, str], ...]:
 def distributions(package: str, folder: Path) -> Iterator[metadata.Distribution]:
     """The distributions that brought the package in ``folder``. Nothing is imported.
 
-    One with the package's own name comes first, and again among the others. Rebuilds, such as sglang-kt, have
-    another name. A source tree that lies before them on the path was brought by none.
+    A distribution with the package's own name comes first, and again among the others. Rebuilds, such as
+    sglang-kt, have another name. No distribution brought a source tree that lies before them on the path.
     """
     from importlib import metadata
 

@@ -1,7 +1,7 @@
-"""The last look: a result leaves only if it follows from the caller's ids, whichever path produced it.
+"""The last look: a result is returned only if it follows from the caller's ids, whichever path produced it.
 
-The grids come from the items that will be served, not from what the inner wrappers noted, so a path that no
-wrapper covers is found out too. Linear in the number of ids, in C loops.
+The grids come from the items that will be served, not from the inner wrappers. So the last look also checks a
+path that no wrapper covers. Its time is linear in the number of ids, in C loops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
     Parameters
     ----------
     image_grids:
-        The grids of the images, where the result's items hold none (encoder disaggregation).
+        The grids of the images, if the result's items hold none (encoder disaggregation).
 
     Raises
     ------
@@ -54,14 +54,14 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
     elif clips:
         raise _inexact("videos")
     media = _media(scope, expected)
-    # SGLang makes the padded ids of its own ids: the same objects, which are equal at a glance.
+    # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
     if padded is not None and _outside(padded, media) != _outside(ids, media):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, clips, media)
 
 
 def part(result: Any, name: str) -> Any:
-    """A part of the processor's result, which is a dict to 0.5.9 and a typed object since."""
+    """A part of the processor's result, which is a dict up to 0.5.9 and a typed object from 0.5.10 on."""
     return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
 
 
@@ -88,7 +88,7 @@ def _inexact(what: str) -> RefusedRequest:
 
 
 def _verify_videos(scope: Scope, clips: Sequence[Any], expected: Resolution) -> None:
-    """Each item holds its own videos' spans and features, and the times of all frames are known."""
+    """Check that each item holds the spans and features of its videos, and that all times are known."""
     count = scope.request.video_count
     if len(expected.videos) != count:
         raise _inexact("videos")
@@ -110,13 +110,13 @@ def _verify_videos(scope: Scope, clips: Sequence[Any], expected: Resolution) -> 
 
 
 def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:
-    """The times that the HF processor wrote before the groups of frames of a short placeholder."""
+    """Check the times that the HF processor wrote before the groups of frames, for a short placeholder."""
     for label, right in zip(scope.video_blocks[index].labels, seconds, strict=False):
         if not label:  # Qwen2.5-VL writes none
             continue
         text = scope.processor._processor.tokenizer.decode(label)
         written = re.search(r"\d+(\.\d+)?", text)
-        # With one digit after the point.
+        # The HF processor writes one digit after the point.
         if not (written and abs(float(written[0]) - right) < 0.05 + 1e-6):
             raise RefusedRequest(
                 "video",
@@ -126,7 +126,7 @@ def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:
 
 
 def _refuse_wrong_times(scope: Scope, clips: Sequence[Any]) -> None:
-    """Say so where the positions are wrong because this SGLang has other times than the clip."""
+    """If the positions are wrong because SGLang has other times than the clip, refuse with that reason."""
     parts = [getattr(clip, "second_per_grid_ts", None) for clip in clips]
     used = [float(s) for seconds in parts if seconds is not None for s in torch.as_tensor(seconds).flatten()]
     for index, (metadata, seconds) in enumerate(zip(scope.video_times, used, strict=False)):

@@ -1,6 +1,6 @@
-"""The judge: do the functions that a repair needs stand there, in the shape that it needs?
+"""Check that the functions which a repair needs exist, in the shape that it needs.
 
-It judges imported modules (`live`) and source files (`source`) by the same rows. Version numbers appear in
+It checks imported modules (`live`) and source files (`source`) by the same rows. Version numbers appear in
 messages only.
 """
 
@@ -19,10 +19,10 @@ HOME = "sglang."
 
 @dataclass(frozen=True)
 class Finding:
-    """What stands where a row says.
+    """What was found for a row.
 
     ``owner``: name of the class or module. ``handle``: the class or module itself, ``None`` if it is missing.
-    ``found``: what stands there, for messages. ``problem``: ``None`` when the function is usable.
+    ``found``: what was found, for messages. ``problem``: ``None`` if the function is usable.
     """
 
     seam: Seam
@@ -80,7 +80,7 @@ def _problem(seam: Seam, function: Function) -> str | None:
     if function.flaw is not None:
         return function.flaw
     if not function.home.startswith(HOME):
-        # Somebody else put it there. Wrapping it would hand the repair over to code that nobody has tested.
+        # Another package put it there. Wrapping it would run the repair on code that nobody has tested.
         return "another package has replaced it"
     if function.is_abstract:
         return "abstract, and nothing implements it"
@@ -97,7 +97,7 @@ def require(findings: Sequence[Finding], repair: str) -> None:
     Raises
     ------
     IncompatibleSGLangError
-        A function is missing that has to be there, or has another shape.
+        A required function is missing, or a function has another shape.
     """
     problems = [str(finding) for finding in findings if finding.problem is not None]
     if problems:

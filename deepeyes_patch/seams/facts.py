@@ -1,6 +1,6 @@
-"""Facts about a release of SGLang: by these, a row of the table applies or is required.
+"""Facts about a release of SGLang. They decide whether a row of the table applies or is required.
 
-They are read from its functions, never from its version number.
+They are read from the functions of the release, never from its version number.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ def makes_artifacts(view: View, qwen_vl: Handle) -> bool:
 
 
 def ignores_interleaving(view: View, rotary_embedding: Handle) -> bool:
-    """Whether MRotaryEmbedding does not know ``mrope_interleaved``."""
+    """Whether MRotaryEmbedding ignores ``mrope_interleaved``."""
     cls = view.named(rotary_embedding, "MRotaryEmbedding")
     init = None if cls is None else view.function(cls, "__init__")
     return init is None or "mrope_interleaved" not in init.parameters
 
 
 def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
-    """Whether Qwen3.5's fused kernel is there and takes one position a token."""
+    """Whether Qwen3.5's fused kernel exists and takes only one position per token."""
     kernel = view.function(qwen3_5, KERNEL)
     return kernel is not None and not any("mrope" in name for name in kernel.parameters)
 
 
 def makes_no_metadata(function: Function) -> str | None:
-    """What is wrong with a ``preprocess_video`` that returns bare frames, without times (to 0.5.3.post3)."""
+    """The problem of a ``preprocess_video`` that returns frames without their times (up to 0.5.3.post3)."""
     return None if "video_metadata" in function.names else "it makes no metadata of the frames that it takes"

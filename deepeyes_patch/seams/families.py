@@ -20,8 +20,8 @@ SERVED_TYPES = (
     *("intern_s2_preview", "interns2_mobius", "cosmos3_omni"),
 )
 
-# Attribute of a processor: its `Model`, or None where it is not ours to serve. Set once, at construction:
-# another package may later put a wrapper around ours that hides it from a look at the class.
+# Attribute of a processor: its `Model`, or None if it is not served. Set once, at construction. Looking at
+# the class later is not enough: another package may have put a wrapper around ours that hides it.
 _MODEL = "_deepeyes_patch_model"
 
 
@@ -29,8 +29,9 @@ _MODEL = "_deepeyes_patch_model"
 class Model:
     """What the repairs read of a processor.
 
-    ``vocab_size`` is ``None`` where the configuration does not say; ``temporal_patch_size`` and
-    ``tokens_per_second`` are ``None`` for models without; ``side_factor`` is patch_size * spatial_merge_size.
+    ``vocab_size`` is ``None`` if the configuration does not say it. ``temporal_patch_size`` and
+    ``tokens_per_second`` are ``None`` for models that have none. ``side_factor`` is patch_size *
+    spatial_merge_size.
     """
 
     model_type: str
@@ -49,10 +50,10 @@ def served_type(hf_config: Any) -> str | None:
 
 
 def model_of(processor: Any) -> Model | None:
-    """What is known of a processor that is ours to serve; ``None`` for any other."""
+    """The `Model` of a processor that is served; ``None`` for any other processor."""
     try:
         model: Model | None = getattr(processor, _MODEL)
-    except AttributeError:  # constructed before we were installed, or never by us
+    except AttributeError:  # constructed before the repairs were installed, or without our wrapper
         model = read_model(processor) if processor is not None and runs_through_ours(processor) else None
         if model is not None:
             keep_model(processor, model)
@@ -60,12 +61,12 @@ def model_of(processor: Any) -> Model | None:
 
 
 def keep_model(processor: Any, model: Model | None) -> None:
-    """Remember whether a processor is served, and by which facts."""
+    """Keep the `Model` of a processor; ``None``: the processor is not served."""
     setattr(processor, _MODEL, model)
 
 
 def runs_through_ours(processor: Any) -> bool:
-    """Whether its class's outermost method is our wrapper, directly or below other packages'."""
+    """Whether the outermost method of its class is our wrapper, directly or below wrappers of others."""
     outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
     while outermost is not None and not isinstance(outermost, wrapping.SeamWrapper):
         outermost = getattr(outermost, "__wrapped__", None)
@@ -78,7 +79,7 @@ def read_model(processor: Any) -> Model:
     Raises
     ------
     AttributeError, TypeError
-        Something is not there that serving its requests needs.
+        The configuration lacks something that serving requests needs.
     """
     config = processor.hf_config
     vision = config.vision_config
@@ -117,7 +118,7 @@ def _vocab_size(config: Any) -> int | None:
 
 
 def pixel_bounds(processor: Any) -> str:
-    """The pixel bounds that the server's image processor really works with, for messages."""
+    """The pixel bounds that the server's image processor really uses, for messages."""
     image_processor = getattr(processor._processor, "image_processor", None)
     # --mm-process-config, which SGLang hands to the image processor with every call
     config = dict(getattr(processor, "image_config", None) or {})

@@ -1,4 +1,4 @@
-"""What the judge sees of SGLang's imported modules."""
+"""Lets `examine` look at SGLang's imported modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LiveView:
         found: dict[type, str] = {}
         for name, value in vars(module).items():
             if isinstance(value, type) and value.__module__ == module.__name__:
-                found.setdefault(value, name)  # a second name for a class is no second class
+                found.setdefault(value, name)  # a class may have a second name
         return [(name, cls) for cls, name in found.items()]
 
     def named(self, module: ModuleType, name: str) -> type | None:

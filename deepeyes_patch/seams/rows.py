@@ -1,4 +1,4 @@
-"""What a row of the table of seams is made of. Free of torch and SGLang."""
+"""What a row of the table of seams is made of. This module imports neither torch nor SGLang."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# What stands for a class or module of SGLang's: the thing itself, or its syntax tree.
+# A class or module of SGLang: the object itself (`live`), or its syntax tree (`source`).
 Handle = Any
 
 
 @dataclass(frozen=True)
 class Function:
-    """What stands under a name.
+    """What was found under a name.
 
     ``shown``: where it was defined, with its parameters, for messages. ``home``: the module that defined it.
-    ``flaw``: why it cannot be looked into, if so. ``names``: the names of its local variables and parameters.
+    ``flaw``: why it cannot be examined, if so. ``names``: the names of its local variables and parameters.
     """
 
     shown: str
@@ -29,10 +29,10 @@ class Function:
 
 
 class View(Protocol):
-    """What can be asked about SGLang: of its imported modules (`live`) or of its source (`source`)."""
+    """The questions about SGLang that imported modules (`live`) or source files (`source`) answer."""
 
     def module(self, name: str) -> Handle | None:
-        """The module, if it is there."""
+        """The module, if it exists."""
 
     def classes(self, module: Handle) -> Sequence[tuple[str, Handle]]:
         """The classes that a module defines, in order, by name."""
@@ -47,7 +47,7 @@ class View(Protocol):
         """Whether the body of a class itself defines this name."""
 
 
-# Decides by what a release offers. The handle is that of the row's module.
+# Looks at what a release offers, and decides. The handle is the module of the row.
 Fact = Callable[[View, Handle], bool]
 
 
@@ -57,16 +57,16 @@ def always(view: View, module: Handle) -> bool:
 
 
 def nowhere(view: View, module: Handle) -> bool:
-    """The fact that holds nowhere: of a function that came or went with a release."""
+    """The fact that holds nowhere. Rows use it for a function that came or went with a release."""
     return False
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Where the functions of a row stand in its module.
+    """The classes of a module that hold the function of a row.
 
-    ``find`` gives the classes, by name, on each of which a row has a function. ``shown`` describes them.
-    ``single``: there has to be exactly one.
+    ``find`` returns these classes, with their names. ``shown`` describes them. ``single``: there must be
+    exactly one.
     """
 
     shown: str
@@ -76,41 +76,43 @@ class Owner:
 
 @dataclass(frozen=True)
 class Seam:
-    """One function of SGLang's that a repair takes hold of: a row of the table.
+    """A row of the table: one SGLang function that a repair wraps, overrides or relies on.
 
     Parameters
     ----------
     repair:
         The repair that needs it.
     module:
-        The module of SGLang's through which it is reached.
+        The SGLang module through which the function is reached.
     owner:
-        The class or classes in that module; ``None``: the function stands in the module itself.
+        The class or classes in that module; ``None``: the module itself has the function.
     signature:
-        The function's name and the parameters that are read or changed: ``name(first, second)``. All of them
-        must be there. ``async`` before it: it must be async. ``async?``: it may be. Neither: it must not be.
+        The function's name and the parameters that are read or changed: ``name(first, second)``. The function
+        must have all of them. ``async`` before it: it must be async. ``async?``: it may be. Neither: it must
+        not be.
     wrapper:
-        ``module:function`` of ours that is put around it; ``None``: it is called or overridden, not wrapped.
+        Our ``module:function`` that wraps it; ``None``: it is called or overridden, not wrapped.
     releases:
-        The releases in which `examine` finds it, for the documents; ``make matrix`` checks it and nothing is
-        decided by it.
+        The releases in which `examine` finds it, for the documents. ``make matrix`` checks this; no code
+        decides by it.
     role:
         What we do there, for the documents.
     required:
-        Where it has to be there. Elsewhere it came or went with a release, along with the code it belongs to.
+        The releases in which it must exist. In others it came or went, together with the code that it belongs
+        to.
     applies:
-        Where the repair needs it at all.
+        The releases in which the repair needs it.
     optional_module:
-        Whether the module came or went with a release; where it is absent the row means nothing.
+        Whether the module came or went with a release. If the module is absent, the row is ignored.
     traceable:
         The wrapper is a plain function made by a decorator, because ``torch.compile`` looks into it.
     door:
-        ``module:function`` of ours that is put there when the rows of this module do not fit: it stops
-        SGLang.
+        Our ``module:function`` that wraps it if the rows of this module do not fit. It stops SGLang.
     imported_by_name:
-        Modules of SGLang's import this function by name, so that those imported earlier hold the original.
+        Other modules of SGLang import this function by name. Those imported earlier hold the original, so the
+        wrapper is put there too.
     reported:
-        `status` names this one as what was patched: the owner, or the function where it has no owner.
+        `status` names this row as what was patched: the owner, or the function if there is no owner.
     demand:
         A further condition on the function: the problem in words, or ``None``.
     """

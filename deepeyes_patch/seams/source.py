@@ -1,7 +1,7 @@
-"""What the judge sees of SGLang's source files, without importing them.
+"""Lets `examine` look at SGLang's source files, without importing them.
 
-It knows what is needed to find seams: definitions and imports of a module (also below ``if`` and ``try``),
-and methods of a class or of the classes that it derives from.
+This module understands what finding seams needs: definitions and imports of a module (also below ``if`` and
+``try``), and methods of a class or of the classes that it derives from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Module:
 
 @dataclass(frozen=True)
 class Definition:
-    """A class or function, and the module that it stands in."""
+    """A class or function, and the module that defines it."""
 
     module: Module
     node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -64,7 +64,7 @@ class SourceView:
         return None
 
     def find(self, module: Module | None, name: str) -> Definition | None:
-        """What ``name`` stands for in a module, whichever module it is defined in."""
+        """The definition of ``name`` in a module, or in the module that it is imported from."""
         return self._find(module, name, set())
 
     def _find(self, module: Module | None, name: str, seen: set[tuple[str, str]]) -> Definition | None:
@@ -98,7 +98,7 @@ class SourceView:
         return None
 
     def _own_member(self, owner: Definition, name: str) -> Definition | None:
-        """A method that stands in a class itself."""
+        """A method that the class itself defines."""
         if not isinstance(owner.node, ast.ClassDef):
             return None
         for statement in _statements(owner.node.body):
@@ -107,7 +107,7 @@ class SourceView:
         return None
 
     def _member(self, owner: Definition, name: str) -> Definition | None:
-        """A method of a class, its own or an inherited one as far as this package defines it."""
+        """A method of a class: its own, or one inherited from a class of this package."""
         if not isinstance(owner.node, ast.ClassDef):
             return None
         if (own := self._own_member(owner, name)) is not None:
@@ -119,7 +119,7 @@ class SourceView:
                 return inherited
         return None
 
-    # --- as `rows.View` asks
+    # --- the methods of `rows.View`
 
     def classes(self, module: Module) -> list[tuple[str, Definition]]:
         """The classes that a module defines, in order, by name."""
@@ -165,7 +165,7 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a block, and of the blocks that run with it."""
+    """The statements of a block, and of the ``if``, ``try`` and ``with`` blocks in it."""
     for statement in body:
         yield statement
         if isinstance(statement, (ast.If, ast.Try, ast.With)):

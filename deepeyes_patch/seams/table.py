@@ -1,7 +1,7 @@
-"""The table of seams: one row for each function of SGLang's that a repair wraps, overrides or relies on.
+"""The table of seams: one row for each SGLang function that a repair wraps, overrides or relies on.
 
-Hooks, the check at start, wrapping, ``doctor``, ``doctor --deep``, the look for overwritten files, the matrix
-and the tables in the documents are made from it. To add a seam, add its row, its wrapper and its test.
+The hooks, the check at start, the wrapping, ``doctor``, ``doctor --deep``, its search for overwritten files,
+the matrix and the tables in the documents read it. To add a seam, add its row, its wrapper and its test.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ _AROUND_THE_PROCESSOR = (
     ),
 )
 
-# `request.load:sample_video`, a row of the processor, does the work; this one says where it can.
+# `request.load:sample_video`, the wrapper in a `processor` row, does the work. This row says which releases
+# allow it.
 _VIDEO = (
     Seam(
         *("video", QWEN_VL, None),
@@ -281,7 +282,7 @@ SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *_AROUND_THE_PROCESSOR, *_VIDEO, *_MROPE
 
 
 def modules(repair: str) -> tuple[str, ...]:
-    """The modules of a repair's rows, each once, in order."""
+    """The modules that the rows of a repair name, each once, in order."""
     return tuple(dict.fromkeys(seam.module for seam in SEAMS if seam.repair == repair))
 
 

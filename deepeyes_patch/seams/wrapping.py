@@ -1,7 +1,7 @@
-"""Put wrappers on classes and modules, know them again, and take them off.
+"""Put wrappers on classes and modules, recognize them, and take them off.
 
-The only place that changes a class or module of SGLang's, and the only place that calls a function of
-SGLang's from one of our wrappers. A wrapper is a function of one argument, the `Call`.
+This is the only place that changes a class or module of SGLang, and the only place that calls an SGLang
+function from one of our wrappers. A wrapper is a function of one argument, the `Call`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deepeyes_patch.observe import counters
 
 
 class Call:
-    """One call of a function of SGLang's that carries our wrapper.
+    """One call of an SGLang function that carries our wrapper.
 
     ``instance``: the object whose method it is; ``None`` for a function.
     """
@@ -36,7 +36,7 @@ class Call:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that were given, by name. What is changed here is what `proceed` hands on."""
+        """The arguments of the call, by name. `proceed` hands on what is changed here."""
         if self._bound is None:
             try:
                 self._bound = _signature_of(self._wrapped).bind(*self._args, **self._kwargs)
@@ -47,7 +47,7 @@ class Call:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The values of all arguments, whatever they are called."""
+        """The values of all arguments, without their names."""
         return (*self._args, *self._kwargs.values())
 
     def get(self, name: str) -> Any:
@@ -76,11 +76,10 @@ class Call:
             raise
 
     def failure(self, error: Exception) -> Exception:
-        """What leaves our wrapper for an exception that came out of it.
+        """Our wrapper raised ``error``: return the exception that its caller gets.
 
-        A refusal, an error that we raise on purpose and an exception of SGLang's stay what they are. Anything
-        else is a fault in our own code. It must not look like a fault of the client's, which it would if it
-        were a ValueError.
+        A refusal, an error that we raise on purpose and an exception of SGLang stay as they are. Anything
+        else is a fault in our own code. It must not look like a fault of the client, as a ValueError would.
         """
         if isinstance(error, RefusedRequest):
             counters.count_refusal(error)
@@ -94,7 +93,7 @@ class Call:
         )
 
 
-# A wrapper of ours: (call) -> result. It may be async where the function that it wraps is.
+# One of our wrappers: (call) -> result. It may be async if the function that it wraps is async.
 Wrapper = Callable[[Call], Any]
 
 
@@ -103,7 +102,7 @@ class SeamWrapper(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # 1.16 has 
 
 
 def _guarded(wrapper: Wrapper) -> Callable[..., Any]:
-    """``wrapper`` as wrapt calls it, with every exception that leaves it judged by `Call.failure`."""
+    """``wrapper`` in the form that wrapt calls. Every exception out of it goes through `Call.failure`."""
 
     def guarded(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -146,7 +145,7 @@ class _Placement:
         """Whether calls still reach our wrapper, directly or below wrappers of other packages."""
         current = inspect.getattr_static(self.owner, self.name, None)
         while current is not None:
-            # ``Class.method``, which other packages keep and call, is a binding of the wrapper.
+            # Other packages keep and call ``Class.method``, which is a binding of the wrapper.
             if current is self.wrapper or getattr(current, "_self_parent", None) is self.wrapper:
                 return True
             current = getattr(current, "__wrapped__", None)
@@ -159,7 +158,8 @@ _placements: list[_Placement] = []
 def wrap(owner: Any, name: str, wrapper: Wrapper) -> None:
     """Wrap ``name`` of a class or module, once.
 
-    An inherited function is wrapped on ``owner`` alone: on a base it would change other models' processors.
+    An inherited function is wrapped on ``owner`` alone. A wrapper on the base class would change the
+    processors of other models.
     """
     _place(owner, name, lambda current: SeamWrapper(current, _guarded(wrapper)))
 
@@ -186,7 +186,7 @@ def _place(owner: Any, name: str, decorate: Callable[[Callable[..., Any]], Calla
 
 
 def displaced() -> list[tuple[str, Any]]:
-    """(qualified name, what stands there now) for each wrapper of ours that calls reach no longer."""
+    """(qualified name, what is there now) for each of our wrappers that calls no longer reach."""
     return [
         (str(placement), inspect.getattr_static(placement.owner, placement.name, None))
         for placement in _placements
@@ -231,6 +231,6 @@ def _signature_of(wrapped: Callable[..., Any]) -> inspect.Signature:
     return _signature(wrapped, bound=False)
 
 
-@functools.lru_cache(maxsize=128)  # reading it takes longer than all else that a text prompt meets here
+@functools.lru_cache(maxsize=128)  # reading it takes longer than all our other work on a text prompt
 def _signature(function: Callable[..., Any], bound: bool) -> inspect.Signature:
     return inspect.signature(MethodType(function, object()) if bound else function)

@@ -14,16 +14,16 @@ def activate() -> None:
     Raises
     ------
     SettingsError
-        A variable is not understood, or was set after the parent of this process had started.
+        A variable has an unknown value, or was set after the parent of this process had started.
     DeepEyesPatchError
-        The package, or the wrapt that it stands on, cannot be loaded.
+        This package or wrapt cannot be loaded.
     """
     selected = settings.read(os.environ)
     if not selected.repairs:
         return
     if bootstrap.is_child_of_unpatched_parent():
         # The tokenizer manager lives in the parent and the models in its children. A script that sets the
-        # variable after its interpreter started would get the repairs in the children alone.
+        # variable after its interpreter started would get the repairs only in the children.
         raise SettingsError(
             f"{selected.source} was set after the parent of this process had started, so the parent runs "
             f"without the repairs. Set it before Python starts, or call deepeyes_patch.install() in the "

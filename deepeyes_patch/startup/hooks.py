@@ -1,9 +1,9 @@
 """Post-import hooks, made from the table of seams: one for each repair and module.
 
-A hook never raises. SGLang turns an exception during the import of one of its processor modules into a
-warning and goes on, and wrapt fires a raising hook only once, so that whoever imports the module next gets it
-unpatched. The failure is kept in `outcomes` instead, and the module's *doors* are wrapped: functions that
-raise it where SGLang stops.
+A hook never raises, for two reasons. SGLang turns an exception during the import of one of its processor
+modules into a warning and goes on. And wrapt runs a hook that raises only once, so the next import would get
+the module unpatched. Instead, `outcomes` keeps the failure, and the hook wraps the *doors* of the module:
+functions that raise the failure at a point where it stops SGLang.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import wrapt
 
-# Imported before SGLang is: should one of these be damaged, SGLang is stopped at once. They hold the doors.
+# These two modules hold the doors. They are imported now, so that a damaged one stops SGLang at once.
 from deepeyes_patch.mrope import building as _building  # noqa: F401
 from deepeyes_patch.observe import outcomes
 from deepeyes_patch.seams import table, wrapping
@@ -32,15 +32,15 @@ lock = threading.RLock()
 
 
 def register(repair: str) -> None:
-    """Let the modules of a repair be patched when they are imported; those that are imported already, now."""
+    """Patch the modules of a repair: imported modules now, the others when they are imported."""
     for module_name in table.modules(repair):
         hook = _make(repair, module_name)
         module = sys.modules.get(module_name)
         if module is not None and _is_being_imported(module):
             _when_complete(module, hook)
         else:
-            # wrapt forgets a hook once its module is imported, so registering again is what patches a module
-            # that was imported before. Wrapping twice is prevented where it happens.
+            # wrapt forgets a hook once its module is imported. So registering it again patches a module that
+            # was imported before. `wrapping` prevents wrapping twice.
             wrapt.register_post_import_hook(hook, module_name)
 
 
@@ -54,7 +54,7 @@ def _make(repair: str, module_name: str) -> Hook:
                 return
             try:
                 words = _patch(repair, rows)
-            except Exception as error:  # whatever it is, it must come out where SGLang listens
+            except Exception as error:  # any error must be raised later, where it stops SGLang
                 outcomes.failed(repair, error)
                 _close_doors(repair, rows)
             else:
@@ -64,7 +64,7 @@ def _make(repair: str, module_name: str) -> Hook:
 
 
 def _patch(repair: str, rows: Sequence[Seam]) -> str | None:
-    """Wrap what the rows of one module name, all of it or nothing; return what `status` says of it."""
+    """Wrap all functions that the rows of one module name, or none; return the text that `status` shows."""
     findings = examine(LiveView(), rows)
     require(findings, repair)
     usable = [finding for finding in findings if finding.present]
@@ -92,14 +92,14 @@ def _wrap(finding: Finding, wrapper: Any) -> None:
 
 
 def _holds(module: Any, name: str, function: Any) -> bool:
-    """Whether a module of SGLang's has imported a function by name before we wrapped it."""
+    """Whether a module of SGLang has imported a function by name before we wrapped it."""
     if not str(getattr(module, "__name__", "")).startswith("sglang."):
         return False
     return getattr(module, "__dict__", {}).get(name) is function
 
 
 def _close_doors(repair: str, rows: Sequence[Seam]) -> None:
-    """Wrap the functions of a module at which SGLang can still be stopped, whatever else does not fit."""
+    """Wrap the doors of a module that fit, even if its other functions do not, so that SGLang still stops."""
     for finding in examine(LiveView(), [row for row in rows if row.door is not None]):
         if finding.present and finding.seam.door is not None:
             wrapping.wrap(finding.handle, finding.seam.name, integrity.load(finding.seam.door))
@@ -113,11 +113,11 @@ def _is_being_imported(module: ModuleType) -> bool:
 
 
 def _when_complete(module: ModuleType, hook: Hook) -> None:
-    """Register a hook as soon as the import of a module, which is under way, has ended.
+    """The import of a module is under way: register a hook as soon as that import has ended.
 
-    wrapt would run it at once, over half of a module. The import system sets ``__spec__._initializing`` to
-    False when it is done; the spec is turned into one that notices. The hook runs before the flag is set:
-    until then, no other thread gets the module.
+    wrapt would run the hook at once, on a module that is only half imported. The import system sets
+    ``__spec__._initializing`` to False when it is done. So the spec gets a class that notices this. The hook
+    runs before the flag is set: until then, no other thread gets the module.
     """
     spec: Any = module.__spec__
     original = type(spec)
@@ -138,7 +138,7 @@ def _when_complete(module: ModuleType, hook: Hook) -> None:
         spec.__class__ = original
         # wrapt runs the hook now, or with the next import if this one has failed.
         wrapt.register_post_import_hook(hook, module.__name__)
-        spec._initializing = False  # where `original` is another Noticing, its hook comes next
+        spec._initializing = False  # if `original` is another Noticing class, its hook runs now
 
     spec.__class__ = Noticing
     if not spec.__dict__["_initializing"]:  # it ended on another thread meanwhile

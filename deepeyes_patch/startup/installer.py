@@ -1,7 +1,7 @@
 """``install`` and ``uninstall``.
 
-wrapt is the only import here beside our own and the standard library: torch must not be imported because
-somebody imported the top of ``sglang``.
+Besides our own modules and the standard library, only wrapt is imported here. An import of the top of
+``sglang`` must not import torch.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def install(repairs: Iterable[str] | None = None) -> None:
     Parameters
     ----------
     repairs:
-        Names out of `deepeyes_patch.settings.REPAIRS`, beside those that the environment selects.
-        ``None``: what the environment selects, and `deepeyes_patch.settings.DEFAULT` where it says
-        nothing; where it says off, nothing.
+        Names from `deepeyes_patch.settings.REPAIRS`; those that the environment selects are added.
+        ``None``: the repairs that the environment selects. If no variable is set, these are
+        `deepeyes_patch.settings.DEFAULT`; if the environment says off, there are none.
 
     Raises
     ------
     SettingsError
-        An unknown repair, ``video`` without ``processor``, or an environment variable that is not
-        understood.
+        A repair is unknown, ``video`` comes without ``processor``, or an environment variable has an unknown
+        value.
     DeepEyesPatchError
         wrapt is too old, or the installation is damaged.
     """
@@ -69,8 +69,8 @@ def install(repairs: Iterable[str] | None = None) -> None:
 def uninstall() -> None:
     """Put every original back in this process and leave later imports unpatched.
 
-    The environment is again what it was before `install`, for children started from now on, unless it
-    would switch them on: then it says off.
+    Children started from now on run without the repairs: the switch in the environment gets back its value
+    from before `install`, or ``off`` if that value would switch repairs on.
 
     Raises
     ------

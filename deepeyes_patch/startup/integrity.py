@@ -1,4 +1,4 @@
-"""Damaged and outdated installations, noticed while SGLang can still be stopped."""
+"""Finds damaged and outdated installations while SGLang can still be stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepeyes_patch.errors import DeepEyesPatchError
 
 WRAPT_MINIMUM = "1.16"
 
-# What runs in SGLang's processes, by room.
+# The modules that run in SGLang's processes, by layer.
 MODULES = {
     "ids": ("positions", "request", "spans", "tokens", "video_blocks", "video_times"),
     "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation"),
@@ -37,12 +37,12 @@ def is_too_old(wrapt_version: str) -> bool:
 
 
 def require_wrapt() -> None:
-    """Stop where wrapt is too old.
+    """Stop if wrapt is too old.
 
     Raises
     ------
     DeepEyesPatchError
-        It is older than 1.16.
+        wrapt is older than 1.16.
     """
     import wrapt
 
@@ -55,12 +55,12 @@ def require_wrapt() -> None:
 
 
 def require_all_modules() -> None:
-    """Stop where a module of ours is missing.
+    """Stop if one of our modules is missing.
 
     Raises
     ------
     DeepEyesPatchError
-        It was not installed, or has been removed.
+        A module was not installed, or has been removed.
     """
     folder = os.path.dirname(deepeyes_patch.__file__)
     for room, names in MODULES.items():
@@ -74,14 +74,14 @@ def require_all_modules() -> None:
 
 
 def load(reference: str) -> Any:
-    """The function of ours that a row of the table names as ``module:function``.
+    """Our function that a row of the table names as ``module:function``.
 
     Raises
     ------
     DeepEyesPatchError, RuntimeError
         The module is gone, or another version has been installed meanwhile.
     """
-    from deepeyes_patch import bootstrap  # not above: `doctor` reports a bootstrap that is missing
+    from deepeyes_patch import bootstrap  # not at the top: `doctor` must report a missing bootstrap
 
     module_name, _, function = reference.partition(":")
     module_name = f"deepeyes_patch.{module_name}"
@@ -90,6 +90,6 @@ def load(reference: str) -> Any:
     try:
         return getattr(importlib.import_module(module_name), function)
     except ImportError as error:
-        if not (error.name or "").startswith("deepeyes_patch"):  # torch, say
+        if not (error.name or "").startswith("deepeyes_patch"):  # torch, for example
             raise
         raise DeepEyesPatchError(bootstrap.UNLOADABLE.format(error=error)) from error

@@ -1,7 +1,8 @@
-"""The wrappers that let no Qwen-VL server start unrepaired. Free of torch.
+"""The wrappers that stop a Qwen-VL server which would run unrepaired. This module does not import torch.
 
-SGLang must not come up with a log that says *patched* while its requests go another way: a processor of
-another class, HTTP workers that nothing of ours reaches, or a server that takes requests past the processor.
+SGLang must not start with a log that says *patched* if its requests do not run through our wrappers. That
+happens with a processor of another class, with HTTP workers that do not load this package, and on a server
+whose requests bypass the processor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from deepeyes_patch.seams.live import origin
 from deepeyes_patch.seams.wrapping import Call
 from deepeyes_patch.settings import SWITCH
 
-# Keys of --mm-process-config's "video" part that size frames.
+# The keys in the "video" part of --mm-process-config that set the size of frames.
 _SIZING = ("min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width")
 
 _ASK_SECONDS = 60
@@ -29,7 +30,7 @@ _ASK = "import sys; sys.exit('deepeyes_patch.bootstrap' not in sys.modules)"
 
 
 def construct_processor(call: Call) -> None:
-    """``__init__`` of the processor: raise what went wrong while SGLang was patched."""
+    """``__init__`` of the processor: raise the failure, if SGLang could not be patched."""
     outcomes.raise_failure("processor")
     outcomes.raise_failure("video")
     _require_modules()
@@ -45,7 +46,7 @@ def construct_processor(call: Call) -> None:
 
 
 def _require_modules() -> None:
-    """Stop where SGLang has no such module any more: the hook on it has never run."""
+    """Stop if SGLang no longer has a module of the table: the hook of that module has never run."""
     for seam in table.SEAMS:
         if seam.repair != "processor" or seam.optional_module or seam.module in sys.modules:
             continue
@@ -69,7 +70,10 @@ def _refuse_displaced() -> None:
 
 
 def _keep_model(processor: Any) -> None:
-    """Read what serving requests needs; a model outside the Qwen-VL line may lack it, and is not served."""
+    """Keep what the wrappers read of a model.
+
+    A model outside the Qwen-VL line may lack something that they read. Then it is not served.
+    """
     try:
         model = read_model(processor)
     except (AttributeError, TypeError) as error:
@@ -93,7 +97,7 @@ def _refuse_sizing(processor: Any) -> None:
 
 
 def get_processor(call: Call) -> Any:
-    """``get_mm_processor``: refuse a processor for a Qwen-VL model that does not run through our wrappers."""
+    """``get_mm_processor``: stop a Qwen-VL model whose processor does not run through our wrappers."""
     processor = call.proceed()
     model_type = served_type(call.arguments["hf_config"])
     if model_type is None:
@@ -114,8 +118,8 @@ def get_processor(call: Call) -> Any:
 def launch_rust_server(call: Call) -> Any:
     """``RustServer.launch`` (0.5.17 and later, if asked for): refuse a Qwen-VL model.
 
-    The Rust server replaces the tokenizer manager. Compiled code tokenizes and processes images there: no
-    request would meet a wrapper of ours, and expanded ids end in HTTP 500.
+    The Rust server replaces the tokenizer manager. Its compiled code tokenizes and processes images. No
+    request would reach our wrappers, and expanded ids end in HTTP 500.
     """
     model_type = served_type(call.arguments["scheduler"].model_config.hf_config)
     if model_type is not None:
@@ -133,8 +137,8 @@ def launch_rust_server(call: Call) -> Any:
 def serve_grpc(call: Call) -> Any:
     """``serve_grpc`` (``--grpc-mode``, ``--smg-grpc-mode``): refuse a Qwen-VL model.
 
-    Requests arrive tokenized and with preprocessed images. No request would meet a wrapper of ours, although
-    the scheduler has a processor and says *patched*; images get text positions without an error.
+    Requests arrive tokenized, with preprocessed images. No request would reach our wrappers, although the
+    scheduler has a processor and logs *patched*. Images get text positions, without an error.
     """
     model_type = served_type(_hf_config(call.arguments["server_args"]))
     if model_type is not None:
@@ -153,9 +157,9 @@ def start_http_workers(call: Call) -> Any:
     """``write_to_shared_memory``: all launch paths of HTTP workers pass start-up data through this function.
 
     HTTP workers (``--tokenizer-worker-num``, ``--enable-http2``) are new interpreters that tokenize. SGLang
-    loads no plugins in them, so only the start-up files reach them. Where Python does not read those (``pip
-    install --target``), the workers would run unrepaired under a log that says *patched*: refuse a Qwen-VL
-    model.
+    loads no plugins in them, so only our start-up files reach them. If Python does not read these files
+    (``pip install --target``), the workers would run unrepaired, under a log that says *patched*. So a
+    Qwen-VL model is refused.
     """
     model_type = served_type(_hf_config_of_workers(call.arguments["obj"]))
     if model_type is not None and not started_children_are_reached():
@@ -170,7 +174,7 @@ def start_http_workers(call: Call) -> Any:
 
 
 def started_children_are_reached() -> bool:
-    """Whether a Python that this process starts, as multiprocessing does, begins with our start-up file."""
+    """Whether a Python that this process starts, as multiprocessing does, reads our start-up file."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     child = subprocess.run(
         [sys.executable, *flags, "-c", _ASK], stdin=subprocess.DEVNULL, timeout=_ASK_SECONDS, check=False
@@ -179,7 +183,7 @@ def started_children_are_reached() -> bool:
 
 
 def _hf_config_of_workers(start_up_data: Any) -> Any:
-    """The configuration of the model that the workers will serve; ``None`` where the data do not tell."""
+    """The configuration of the model that the workers will serve; ``None`` if the data does not say it."""
     for part in start_up_data if isinstance(start_up_data, tuple) else ():
         if getattr(part, "model_path", None):
             return _hf_config(part)
