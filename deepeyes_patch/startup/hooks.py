@@ -8,6 +8,7 @@ functions that raise the failure at a point where it stops SGLang.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -102,7 +103,9 @@ def _close_doors(repair: str, rows: Sequence[Seam]) -> None:
     """Wrap the doors of a module that fit, even if its other functions do not, so that SGLang still stops."""
     for finding in examine(LiveView(), [row for row in rows if row.door is not None]):
         if finding.present and finding.seam.door is not None:
-            wrapping.wrap(finding.handle, finding.seam.name, integrity.load(finding.seam.door))
+            # `outcomes` has the first failure already. Another one here must not keep the next door open.
+            with contextlib.suppress(Exception):
+                wrapping.wrap(finding.handle, finding.seam.name, integrity.load(finding.seam.door))
 
 
 # --- modules that are being imported while `install` runs ---------------------------------------------
