@@ -150,9 +150,7 @@ def create(
     return created
 
 
-def copy_package(
-    interpreter: Interpreter, dependencies: Iterable[str] = ("wrapt",)
-) -> None:
+def copy_package(interpreter: Interpreter, dependencies: Iterable[str] = ("wrapt",)) -> None:
     """Put the checkout's package, its start-up files and copies of the dependencies in ``site-packages``."""
     target = interpreter.site_packages
     ignore = shutil.ignore_patterns("__pycache__")
