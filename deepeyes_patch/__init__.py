@@ -70,7 +70,7 @@ def start() -> None:
 
     Does nothing unless a switch is on; then it leaves one finder on ``sys.meta_path`` that waits for
     the first import of ``sglang``. Never raises and never prints: an interpreter that does not
-    import SGLang must not notice a broken installation of ours.
+    import SGLang must not notice that our installation is broken.
     """
     # The .pth line checks only whether a variable exists. Python 3.15 reads the .start file instead, which
     # checks nothing. So the value is checked here.

@@ -61,7 +61,7 @@ def mark_watching() -> None:
 
 
 def is_child_of_unpatched_parent() -> bool:
-    """Whether multiprocessing started this process from one that was not watching."""
+    """Whether multiprocessing started this process, and its parent had no finder of ours."""
     return _is_child and not _parent_was_watching
 
 
@@ -141,7 +141,7 @@ def require_same_version() -> None:
     Raises
     ------
     RuntimeError
-        The package's file names another version than the one that was loaded from it.
+        The package's file names another version than the version that this process loaded.
     """
     package = sys.modules["deepeyes_patch"]
     if not hasattr(package, "__version__"):  # its file is damaged: the import that follows raises

@@ -35,7 +35,7 @@ class StartFile:
 
 @dataclass(frozen=True)
 class Package:
-    """An importable package: where it lies, and the distribution and version that brought it."""
+    """An importable package: its path, its version, and the distribution that installed it."""
 
     version: str | None = None
     distribution: str | None = None
@@ -54,7 +54,7 @@ def site_directories() -> list[Path]:
 
 
 def start_files() -> list[StartFile]:
-    """Every start-up file of ours in a site directory."""
+    """Our start-up files in the site directories."""
     return [
         StartFile(folder / name, name.rpartition(".")[2], _sha256(folder / name) == shipped)
         for folder in site_directories()

@@ -128,7 +128,7 @@ class PretokenizedRequest:
         pixel_bounds:
             Describes the server's effective pixel bounds, for the message; called on refusal only.
         server_videos:
-            The videos, in order; ``None`` where the request has none.
+            The videos, in order; ``None`` if the request has none.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 A memfd is memory with a file descriptor. It ends with the process, so nothing has to be cleaned up and
 nothing can be stale. No folder has to be writable. Only the same user and root can read it. A new program
-does not inherit it, and a forked child gets its own. Where the system has no memfd, the record is plain
+does not inherit it, and a forked child gets its own. If the system has no memfd, the record is plain
 memory that nobody else reads.
 
 Layout, little-endian: 8 bytes of magic; a u32, the length of the text; a u32, the CRC-32 of the text; from

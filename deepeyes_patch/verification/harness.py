@@ -35,7 +35,7 @@ class Processed:
 
     ``offsets`` are inclusive (first, last) positions of all media, in order; ``grids`` int64
     [media, 3] in patches, in the order of the items; ``mrope_positions`` int64 [3, T] in the order
-    t, h, w. ``padded_input_ids`` is None where the release leaves padding to the scheduler.
+    t, h, w. ``padded_input_ids`` is None if the release leaves padding to the scheduler.
     The positions are None if a derived class makes none.
     ``raw`` is the release's own result.
     """
