@@ -311,6 +311,42 @@ deepeyes_patch.install()
     assert patched.run(program + HOOKS_LIVE).printed() == "True"
 
 
+def test_modules_of_sglang_that_imported_the_function_by_name_before(
+    patched: Interpreter, tmp_path: Path
+) -> None:
+    """They hold the original. Before the rebuild it stayed with them: *patched*, said `status`, and was not.
+
+    A module of anybody else's keeps what it has taken.
+    """
+    (tmp_path / "mine.py").write_text(
+        "from sglang.srt.managers.multimodal_processor import get_mm_processor\n"
+    )
+    program = f"""
+import sys
+sys.path.append({str(tmp_path)!r})
+import mine, types
+from sglang.srt.managers import multimodal_processor
+engine = types.ModuleType("sglang.srt.engine")
+engine.get_mm_processor = multimodal_processor.get_mm_processor
+sys.modules["sglang.srt.engine"] = engine
+original = multimodal_processor.get_mm_processor
+import deepeyes_patch
+def kinds():
+    return [type(m.get_mm_processor).__name__ for m in (multimodal_processor, engine, mine)]
+deepeyes_patch.install()
+print(*kinds())
+deepeyes_patch.install()
+print(type(engine.get_mm_processor.__wrapped__).__name__)
+deepeyes_patch.uninstall()
+print(*kinds(), engine.get_mm_processor is original)
+"""
+    assert patched.run(program).printed().splitlines() == [
+        "SeamWrapper SeamWrapper function",
+        "function",
+        "function function function True",
+    ]
+
+
 def test_names_that_only_begin_alike_are_not_ours(patched: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "sglang_router.py").write_text("")
     path = f"{tmp_path}:{patched.environ['PYTHONPATH']}"
