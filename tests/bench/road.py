@@ -1,6 +1,6 @@
 """Which of our files and functions one request and one rope pass: ``python -m tests.bench.road``.
 
-Run in the environment of one release. Counts come from the interpreter's profile hook, on every thread; nothing
+Run in the environment of one release. The interpreter's profile hook counts, on every thread; nothing
 is timed. With ``--calls`` every call is printed, indented by depth.
 """
 
