@@ -7,6 +7,7 @@ one made as many; a request that cannot be read so is refused.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,15 +30,41 @@ class Words:
 
 @dataclass(frozen=True)
 class Due:
-    """Served on ``ids``, or refused where there are ``problems``: the message must match one of them."""
+    """Served on ``ids``, or refused: the message must match one of ``problems``, or one of ``media``.
+
+    ``media`` are problems of the images themselves, ``problems`` those of the ids beside them.
+    """
 
     ids: list[int] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    media: list[str] = field(default_factory=list)
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.problems or self.media)
 
 
 def count(grid: Grid, words: Words) -> int:
     t, h, w = grid
     return t * (h // words.merge) * (w // words.merge)
+
+
+def misfit(sizes: Sequence[Any], words: Words) -> str | None:
+    """What is wrong with a caller's (t, h, w), as a regular expression for the message; ``None``: nothing.
+
+    Sizes are patches: whole, positive and finite. A side is a multiple of the merge size, because that many
+    patches a side become one token.
+    """
+    for size in sizes:
+        real = isinstance(size, (int, float)) and math.isfinite(size)
+        if not real or size != math.floor(size) or size < 1:
+            return r"image_grid_thw must be \(t, h, w\)"
+        if size >= 2**63:  # as a float, such a size is a number like any other
+            return r"image_grid_thw must be \(t, h, w\)|h and w must be multiples|demands \d+ rows"
+    t, h, w = map(int, sizes)
+    if h % words.merge or w % words.merge:
+        return rf"grid_thw of {t}x{h}x{w}: h and w must be multiples of spatial_merge_size {words.merge}"
+    return None
 
 
 def due(

@@ -5,6 +5,7 @@ Everything drawn is plain data, so that a failing request prints as what it take
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import Any
@@ -17,8 +18,11 @@ from tests.fuzz.oracle import Words
 # is smaller than a patch, one larger than most; Qwen3-VL makes at least 64 tokens of an image, the other 4.
 SIZES = (
     *((256, 256), (448, 224), (224, 448), (128, 512), (300, 200), (201, 299), (56, 56), (28, 84)),
-    *((333, 71), (640, 480), (20, 20), (7, 1200)),
+    *((333, 71), (640, 480), (20, 20)),
 )
+# 0.5.3 to 0.5.5.post1 resize images by themselves first, and Qwen2.5-VL gets another grid of this one than
+# `transformers` makes.
+NARROW_SIZE = (7, 1200)
 # HF refuses a picture whose sides differ by more than a factor of 200.
 UNUSABLE_SIZE = (3, 700)
 
@@ -34,6 +38,12 @@ BROKEN = {
 }
 # What is no id at all.
 ODD = (2**63, 1.5, None, "5", [5])
+# How the grid of a preprocessed item may be spelled.
+SPELLINGS = ("list", "int64", "int32", "float64", "float32", "float16", "bool", "complex64", "numpy")
+# Sizes in a grid that no image has. The integers beside them are drawn: even and odd ones, from -3 on.
+NO_SIZES = (0, -1, 1.5, float("inf"), float("-inf"), float("nan"), 1e30, 2**40, 2**62, 2**63, 10**30)
+# Rows of features that are really made; a grid that demands more gets fewer.
+MOST_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,8 @@ class Drawn:
     ``sizes`` (width, height) of each picture, ``forms`` in which it is sent: of `FORMS` or `BROKEN`.
     ``preprocessed`` is the format of the items (SGLang's), or ``None`` for raw images. ``together`` says that
     one item holds all images, ``grids`` what becomes of their grids: kept, ``turned`` (h and w exchanged,
-    which is another legal grid of the same rows), ``short``, ``missing`` or ``bad``.
+    which is another legal grid of the same rows), ``short``, ``missing``, ``bad`` or ``drawn``: then they are
+    ``rows``, one for each picture, in one of `SPELLINGS`, and the features are as many as they demand.
     """
 
     ids: list[Any]
@@ -52,6 +63,8 @@ class Drawn:
     preprocessed: str | None = None
     together: bool = True
     grids: str = "kept"
+    rows: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    spelling: str = "list"
 
     def __repr__(self) -> str:
         """As source that makes it, runs of placeholders in short."""
@@ -97,7 +110,9 @@ def requests(
     """
     sizes = draw(st.lists(st.sampled_from(list(tokens_of)), min_size=1, max_size=4))
     preprocessed = draw(st.sampled_from([None, None, None, *formats]))
-    lengths = [draw(_lengths(tokens_of[size], tokens_of, preprocessed)) for size in sizes]
+    rows = [draw(_grids(words)) for _ in sizes] if preprocessed and draw(st.booleans()) else []
+    right = [_tokens(row, words) for row in rows] or [tokens_of[size] for size in sizes]
+    lengths = [draw(_lengths(count, tokens_of, preprocessed)) for count in right]
     ids = draw(texts(words, spelled))
     for length in lengths:
         ids += [words.start, *[words.image] * length, words.end, *draw(texts(words, spelled))]
@@ -106,6 +121,9 @@ def requests(
             ids = draw(edits(ids, words, ODD))
     ids = draw(st.sampled_from([ids, [*ids, words.start]]))
     drawn = Drawn(ids, sizes, ["picture"] * len(sizes), preprocessed=preprocessed)
+    if rows:
+        together, spelling = draw(st.booleans()), draw(st.sampled_from(SPELLINGS))
+        return replace(drawn, together=together, grids="drawn", rows=rows, spelling=spelling)
     if preprocessed:
         return replace(
             drawn,
@@ -127,10 +145,30 @@ def requests(
     return drawn
 
 
+def _grids(words: Words) -> st.SearchStrategy[tuple[Any, Any, Any]]:
+    """(t, h, w) of a preprocessed image: legal, a little off, or nonsense."""
+    legal = st.integers(1, 12).map(lambda side: side * words.merge)
+    side = st.integers(-3, 20)
+    nonsense = st.one_of(side, st.sampled_from(NO_SIZES))
+    return st.one_of(
+        st.tuples(st.just(1), legal, legal),
+        st.tuples(st.just(1), legal, legal),
+        st.tuples(st.just(1), side, side),
+        st.tuples(nonsense, nonsense, nonsense),
+    )
+
+
+def _tokens(row: tuple[Any, Any, Any], words: Words) -> int:
+    """How many placeholders a caller sends for a grid: whatever the product comes to."""
+    product = math.prod(row)
+    return int(product) // words.merge**2 if 0 < product <= MOST_ROWS else 1
+
+
 def _lengths(
     right: int, tokens_of: dict[tuple[int, int], int], preprocessed: str | None
 ) -> st.SearchStrategy[int]:
     """How long a span is drawn, mostly as it should be."""
+    right = max(1, right)
     short = [right] * 3 if preprocessed else [1] * 3
     near = [max(1, right - 1), right + 1, 2 * right]
     return st.sampled_from([*[right] * 9, *short, *near, *sorted(set(tokens_of.values()))[:2]])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import io
 import itertools
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -15,15 +17,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy
 import torch
 from PIL import Image
 
+from deepeyes_patch.errors import RefusedRequest
 from tests.fuzz import requests
-from tests.fuzz.oracle import Due, Grid, Words, due
-from tests.fuzz.requests import BROKEN, SIZES, UNUSABLE_SIZE, Drawn
+from tests.fuzz.oracle import Due, Grid, Words, due, misfit
+from tests.fuzz.requests import BROKEN, NARROW_SIZE, SIZES, UNUSABLE_SIZE, Drawn
 from tests.lab import models, processors, reference
 from tests.sglang import rollouts, ways
 
+# What a plain ValueError may say: SGLang's and transformers' own refusals, which leave as they are.
+OF_UPSTREAM = r"aspect ratio|exactly one item"
 # What the message must match where images cannot be used.
 LOADING = r"an image could not be loaded"
 NO_IMAGE = r"image_data\[{}\] is .*no image"
@@ -54,8 +60,13 @@ def subject(kind: models.Kind) -> Subject:
         vocabulary=config.get_text_config().vocab_size,
         merge=config.vision_config.spatial_merge_size,
     )
-    tokens_of = {size: int(_features(folder, size)[1].prod()) // words.merge**2 for size in SIZES}
+    sizes = SIZES if _resizes_first() else (*SIZES, NARROW_SIZE)
+    tokens_of = {size: int(_features(folder, size)[1].prod()) // words.merge**2 for size in sizes}
     return Subject(kind, folder, words, tokens_of, _spelled(folder, vision.image), _formats())
+
+
+def _resizes_first() -> bool:
+    return hasattr(inspect.getmodule(processors.processor_class()), "resize_image_async")
 
 
 def _formats() -> tuple[str, ...]:
@@ -122,35 +133,39 @@ def prepare(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Grid], t
             features.append(pixels)
             grid = _grid(row)
         grids.append(grid)
-    wanted = due(drawn.ids, grids, about.words)
-    wanted = replace(wanted, problems=[*wanted.problems, *problems])
-    if wanted.problems:
+    wanted = replace(due(drawn.ids, grids, about.words), media=problems)
+    if wanted.is_refused:
         return data, wanted, [], None
     return data, wanted, [grid for grid in grids if grid is not None], torch.cat(features)
 
 
 def _preprocessed(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Grid], torch.Tensor | None]:
-    merged = about.words.merge**2
-    items, problems, grids, features = [], [], [], []
-    for number, size in enumerate(drawn.sizes):
-        pixels, row = _features(about.folder, size)
-        if drawn.grids == "turned":
-            row = row[:, [0, 2, 1]]
-        if drawn.preprocessed == "precomputed_embedding":
-            tokens = len(pixels) // merged
-            pixels = torch.arange(tokens * 8, dtype=torch.float32).reshape(tokens, 8) + 1000 * number
-        features.append(pixels)
-        grids.append(_grid(row))
-        items.append((pixels, row))
+    parts = [_part(about, drawn, number) for number in range(len(drawn.sizes))]
+    features = torch.cat([pixels for pixels, _ in parts])
     if drawn.together:
-        items = [(torch.cat([pixels for pixels, _ in items]), torch.cat([row for _, row in items]))]
-    elif len(items) > 1:
+        items = [(features, [row for _, row in parts])]
+    else:
+        items = [(pixels, [row]) for pixels, row in parts]
+    problems = []
+    if len(items) > 1:
         # Upstream's own rule from 0.5.7 on; before, it gives each item the places of all images.
         problems.append("exactly one item|the image offsets that SGLang")
     name = "pixel_values" if drawn.preprocessed == "processor_output" else "feature"
     data = []
-    for pixels, row in items:
-        item = {"format": drawn.preprocessed, name: pixels, "image_grid_thw": row}
+    grids: list[Grid | None] = []
+    for pixels, rows in items:
+        sent = _spelled_as(rows, drawn.spelling if drawn.grids == "drawn" else "int64")
+        read = sent if isinstance(sent, list) else sent.tolist()
+        item = {"format": drawn.preprocessed, name: pixels, "image_grid_thw": sent}
+        for row in read:
+            wrong = misfit(row, about.words)
+            grids.append(None if wrong else (int(row[0]), int(row[1]), int(row[2])))
+            problems += [wrong] if wrong else []
+        if None not in grids and len(pixels) != _rows_due(about, drawn, grids[-len(rows) :]):
+            problems.append(rf"holds {name} of shape .*demands")
+        if about.kind == "qwen2_5_vl" and any(grid is not None and grid[0] > 1 for grid in grids):
+            # Versions of `transformers` disagree on the t of such an image: 4.57 counts none, 5.19 one.
+            problems.append("the M-RoPE positions that SGLang")
         if drawn.grids == "short":
             item[name] = pixels[:-1]
             problems.append(rf"holds {name} of shape .*demands {len(pixels)} rows")
@@ -161,9 +176,43 @@ def _preprocessed(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Gr
             item["image_grid_thw"] = [[1, 2.5, -3]]
             problems.append("image_grid_thw must be")
         data.append(item)
-    wanted = due(drawn.ids, grids, about.words, expanded_only=True)
-    wanted = replace(wanted, problems=[*wanted.problems, *problems])
-    return data, wanted, grids, torch.cat(features)
+    wanted = replace(due(drawn.ids, grids, about.words, expanded_only=True), media=problems)
+    return data, wanted, [grid for grid in grids if grid is not None], features
+
+
+def _part(about: Subject, drawn: Drawn, number: int) -> tuple[torch.Tensor, list[Any]]:
+    """(features, grid) of one picture; as many rows of features as the grid demands, if it can be."""
+    pixels, kept = _features(about.folder, drawn.sizes[number])
+    row: list[Any] = kept[0].tolist()
+    if drawn.grids == "turned":
+        row = [row[0], row[2], row[1]]
+    elif drawn.grids == "drawn":
+        row = list(drawn.rows[number])
+        product = math.prod(row)
+        count = int(product) if 0 < product <= requests.MOST_ROWS else 4
+        pixels = pixels.repeat(-(-count // len(pixels)), 1)[:count] + number
+    if drawn.preprocessed == "precomputed_embedding":
+        tokens = len(pixels) // about.words.merge**2
+        pixels = torch.arange(tokens * 8, dtype=torch.float32).reshape(tokens, 8) + 1000 * number
+    return pixels, row
+
+
+def _rows_due(about: Subject, drawn: Drawn, grids: Sequence[Grid | None]) -> int:
+    """The rows of features that grids demand: one for each patch, or for each token."""
+    patches = sum(math.prod(grid) for grid in grids if grid is not None)
+    return patches // about.words.merge**2 if drawn.preprocessed == "precomputed_embedding" else patches
+
+
+def _spelled_as(rows: list[list[Any]], spelling: str) -> Any:
+    """The grids of an item in one of `requests.SPELLINGS`; plain lists where that cannot hold them."""
+    if spelling == "list":
+        return rows
+    try:
+        if spelling == "numpy":
+            return numpy.array(rows, dtype=numpy.float64)
+        return torch.tensor(rows, dtype=getattr(torch, spelling))
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        return rows
 
 
 def _grid(row: torch.Tensor) -> Grid:
@@ -191,7 +240,7 @@ def check(about: Subject, way: str, group: Sequence[Drawn]) -> None:
         group, sent, prepared, outcomes, strict=True
     ):
         assert ids == drawn.ids, "the caller's list was changed"
-        if wanted.problems:
+        if wanted.is_refused:
             _assert_refused(wanted, outcome, data)
         else:
             assert not isinstance(outcome, BaseException), repr(outcome)
@@ -204,12 +253,19 @@ async def _ask(processor: Any, sent: Sequence[list[Any]], data: Sequence[list[An
 
 
 def _assert_refused(wanted: Due, outcome: Any, data: Sequence[Any]) -> None:
-    assert isinstance(outcome, BaseException), f"served, and {wanted.problems}"
-    assert type(outcome) is ValueError, f"{type(outcome).__name__}: {outcome}; due: {wanted.problems}"
+    told = [*wanted.problems, *wanted.media]
+    assert isinstance(outcome, BaseException), f"served, and {told}"
     message = str(outcome)
-    assert any(re.search(problem, message, re.DOTALL) for problem in wanted.problems), (
-        f"{message!r} names none of {wanted.problems}"
-    )
+    if type(outcome) is ValueError:
+        assert re.search(OF_UPSTREAM, message), f"an uncounted ValueError: {message}; due: {told}"
+    else:
+        assert type(outcome) is RefusedRequest, f"{type(outcome).__name__}: {message}; due: {told}"
+        assert outcome.counted, "no counter says that it was refused"
+    of_media = any(re.search(problem, message, re.DOTALL) for problem in wanted.media)
+    of_ids = any(re.search(problem, message, re.DOTALL) for problem in wanted.problems)
+    assert of_media or of_ids, f"{message!r} names none of {told}"
+    if type(outcome) is RefusedRequest and not of_ids:
+        assert outcome.reason == ("inexact" if "deepeyes-patch refuses" in message else "media")
     assert "prompt placeholders" not in message, "upstream's signal to fall back"
     assert len(message) < 2000, "the message repeats the data"
 

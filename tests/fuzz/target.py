@@ -33,6 +33,6 @@ def round_of(kind: models.Kind, number: int, groups: int, tally: Counter[str]) -
     def ask(way: str, group: Sequence[Drawn]) -> None:
         subject.check(about, way, group)
         for drawn in group:
-            tally["refused" if subject.prepare(about, drawn)[1].problems else "served"] += 1
+            tally["refused" if subject.prepare(about, drawn)[1].is_refused else "served"] += 1
 
     ask()
