@@ -17,7 +17,7 @@ from deepeyes_patch.request import grids, media, media_errors
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.verify import verify
 from deepeyes_patch.seams.facts import makes_no_metadata
-from deepeyes_patch.seams.families import Model, model_of
+from deepeyes_patch.seams.families import Model, formats_matter, model_of
 from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.wrapping import Call
 
@@ -50,7 +50,9 @@ async def process_request(call: Call) -> Any:
 def _open(processor: Any, model: Model, call: Call) -> Scope:
     """Check ids and media, and give SGLang copies: several releases cut the ids or take items apart."""
     arguments = call.arguments
-    images, preprocessed = media.checked_images(arguments["image_data"], model.spatial_merge_size)
+    images, preprocessed = media.checked_images(
+        arguments["image_data"], model.spatial_merge_size, formats_matter()
+    )
     request_obj = arguments["request_obj"]
     media.refuse_modalities(audio=getattr(request_obj, "audio_data", None))
     video_count = media.count_videos(
@@ -64,6 +66,8 @@ def _open(processor: Any, model: Model, call: Call) -> Scope:
         video_count=video_count,
         expanded_only=preprocessed,
     )
+    if preprocessed:
+        media.refuse_other_offsets(images, request.spans)
     arguments["input_text"] = list(request.ids)
     arguments["image_data"] = images
     return Scope(processor, request, model)

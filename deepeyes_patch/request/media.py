@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.ids.spans import GridTHW, token_count
+from deepeyes_patch.ids.spans import GridTHW, Span, offsets, token_count
 from deepeyes_patch.observe import release
 from deepeyes_patch.request import grids
 
 # The keys of a preprocessed item that can hold its features.
 _FEATURES = ("pixel_values", "feature", "precomputed_embeddings")
+_FORMATS = ("processor_output", "precomputed_embedding")
+# Keys, or their beginnings, that make SGLang take an item for a video or a sound as well.
+_OF_OTHER_MEDIA = (
+    "pixel_values_videos",
+    "video_",
+    "second_per_grid",
+    "audio_",
+    "input_features",
+    "feature_att",
+)
 _NO_IMAGE = (list, tuple, int, float)
 
 
@@ -22,10 +34,18 @@ def is_preprocessed(image: Any) -> bool:
     return isinstance(image, dict) and "url" not in image
 
 
-def checked_images(image_data: Any, spatial_merge_size: int) -> tuple[list[Any], bool]:
+def checked_images(
+    image_data: Any, spatial_merge_size: int, formats_matter: bool = True
+) -> tuple[list[Any], bool]:
     """The request's images in a new list, and whether they are preprocessed items.
 
-    In the new list, the grids of preprocessed items are tensors.
+    In the new list, the grids of preprocessed items are tensors, and their formats are names in lower case.
+
+    Parameters
+    ----------
+    formats_matter:
+        This SGLang goes by the ``format`` of an item. Earlier releases (to 0.5.4 at least) take any dict for
+        output of the HF processor.
 
     Raises
     ------
@@ -39,7 +59,7 @@ def checked_images(image_data: Any, spatial_merge_size: int) -> tuple[list[Any],
             raise RefusedRequest("media", f"image_data[{index}] is {image!s:.100}, which is no image")
         if is_preprocessed(image):
             preprocessed += 1
-            images[index] = _checked_item(index, image, spatial_merge_size)
+            images[index] = _checked_item(index, image, spatial_merge_size, formats_matter)
     if preprocessed not in (0, len(images)):
         raise RefusedRequest(
             "unsupported",
@@ -71,7 +91,9 @@ def _item_grids(index: int, item: dict[str, Any]) -> list[GridTHW]:
     return rows
 
 
-def _checked_item(index: int, item: dict[str, Any], spatial_merge_size: int) -> dict[str, Any]:
+def _checked_item(
+    index: int, item: dict[str, Any], spatial_merge_size: int, formats_matter: bool
+) -> dict[str, Any]:
     """A copy of a preprocessed item. Refuses keys and shapes that SGLang would fail on."""
     rows = _item_grids(index, item)
     patches = sum(t * h * w for t, h, w in rows)
@@ -86,25 +108,33 @@ def _checked_item(index: int, item: dict[str, Any], spatial_merge_size: int) -> 
                 f"preprocessed item {index} of image_data holds {name} of type {type(item[name]).__name__}, "
                 f"and it must be a tensor or an array",
             )
-        if len(shape) == 0 or shape[0] != demanded:
+        if len(shape) != 2 or shape[0] != demanded:
             raise RefusedRequest(
                 "media",
                 f"a preprocessed item of image_data holds {name} of shape {list(shape)}, and its "
                 f"image_grid_thw demands {demanded} rows",
             )
-    _require_features(index, item)
-    _refuse_odd_metadata(index, item)
-    return {**item, "image_grid_thw": torch.tensor(rows)}
+    form = _word(item.get("format"))
+    _require_features(index, item, form, formats_matter)
+    _refuse_odd_metadata(index, item, len(rows), formats_matter)
+    checked = {**item, "image_grid_thw": torch.tensor(rows)}
+    # A member of SGLang's enumeration and its name mean the same, but only newer releases know both.
+    return {**checked, "format": form} if formats_matter else checked
 
 
-def _require_features(index: int, item: dict[str, Any]) -> None:
-    form = item.get("format")
-    # SGLang takes a member of its own enumeration, the name of the member, or that name in lower case.
-    needed = ("feature",) if _word(form) == "precomputed_embedding" else _FEATURES
+def _require_features(index: int, item: dict[str, Any], form: str, formats_matter: bool) -> None:
+    if formats_matter and form not in _FORMATS:
+        raise RefusedRequest(
+            "media",
+            f"preprocessed item {index} of image_data is of format {form or 'unknown'}, and SGLang knows "
+            f"{' and '.join(_FORMATS)}",
+        )
+    embedded = formats_matter and form == "precomputed_embedding"
+    needed = ("feature",) if embedded else ("pixel_values", "precomputed_embeddings")
     if not any(item.get(name) is not None for name in needed):
         raise RefusedRequest(
             "media",
-            f"preprocessed item {index} of image_data, of format {_word(form) or 'unknown'}, holds no "
+            f"preprocessed item {index} of image_data, of format {form or 'unknown'}, holds no "
             f"{' or '.join(needed)}; its keys are {sorted(map(str, item))!s:.200}",
         )
 
@@ -114,27 +144,51 @@ def _word(form: Any) -> str:
     return "" if word is None else f"{word!s:.50}".lower()
 
 
-def _refuse_odd_metadata(index: int, item: dict[str, Any]) -> None:
+def _refuse_odd_metadata(index: int, item: dict[str, Any], image_count: int, formats_matter: bool) -> None:
     """Check ``offsets``, ``hash``, ``pad_value`` and ``modality``, which SGLang uses as they are."""
     problems = []
     if item.get("offsets") is not None:
         try:
             pairs = torch.as_tensor(item["offsets"])
-            if pairs.numel() and (pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point()):
+            whole = pairs.dtype in (torch.int64, torch.int32)
+            if tuple(pairs.shape) != (image_count, 2) or not whole:
                 problems.append(f"offsets of shape {list(pairs.shape)}")
         except (TypeError, ValueError, RuntimeError, OverflowError):
             problems.append("offsets that are no pairs")
     for name in ("hash", "pad_value"):
         try:
-            int(item.get(name) or 0)
-        except (TypeError, ValueError, RuntimeError, OverflowError):
+            operator.index(0 if item.get(name) is None else item[name])
+        except (TypeError, ValueError, RuntimeError):
             problems.append(f"{name} of type {type(item[name]).__name__}")
-    if "modality" in item and "image" not in (_word(item["modality"]) or "image"):
-        problems.append(f"modality {_word(item['modality'])}")
+    modality = _word(item.get("modality"))
+    if modality not in ("", "image") and (formats_matter or modality != "multi_images"):
+        problems.append(f"modality {modality}")
+    problems += [f"{name!s:.50}" for name in item if str(name).startswith(_OF_OTHER_MEDIA)]
     if problems:
         raise RefusedRequest(
             "media", f"preprocessed item {index} of image_data holds {', '.join(problems)}; leave them out"
         )
+
+
+def refuse_other_offsets(items: Sequence[dict[str, Any]], spans: Sequence[Span]) -> None:
+    """Refuse ``offsets`` of preprocessed items that are not those of the ids' spans.
+
+    SGLang 0.5.23 uses them as they are, and fills as much memory as they ask for.
+
+    Raises
+    ------
+    RefusedRequest
+        An item holds other offsets.
+    """
+    right = iter(offsets(spans, [span.length for span in spans]))
+    for index, item in enumerate(items):
+        own = list(itertools.islice(right, len(item["image_grid_thw"])))
+        if item.get("offsets") is not None and [(int(a), int(b)) for a, b in item["offsets"]] != own:
+            raise RefusedRequest(
+                "media",
+                f"preprocessed item {index} of image_data holds offsets that are not those of the "
+                f"placeholders in input_ids, {own!s:.100}; leave them out",
+            )
 
 
 def count_videos(video_data: Any, times_are_known: Callable[[], bool], preprocessed_images: bool) -> int:

@@ -7,6 +7,7 @@ model to ``tests/lab``.
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,11 @@ def model_of(processor: Any) -> Model | None:
 def keep_model(processor: Any, model: Model | None) -> None:
     """Keep the `Model` of a processor; ``None``: the processor is not served."""
     setattr(processor, _MODEL, model)
+
+
+def formats_matter() -> bool:
+    """Whether this SGLang goes by the ``format`` of a preprocessed item. Earlier releases take any dict."""
+    return hasattr(sys.modules.get("sglang.srt.managers.schedule_batch"), "MultimodalInputFormat")
 
 
 def runs_through_ours(processor: Any) -> bool:

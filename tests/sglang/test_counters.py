@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deepeyes_patch.cli import processes
 from deepeyes_patch.observe import counters
 from tests.lab import models, processors
 from tests.sglang import rollouts, ways
+from tests.sglang.records import counts
 
 WAYS = (ways.DEFAULT,)
 PICTURES = [rollouts.picture(*size) for size in rollouts.SIZES[:2]]
@@ -20,12 +19,6 @@ PICTURES = [rollouts.picture(*size) for size in rollouts.SIZES[:2]]
 @pytest.fixture
 def kind() -> models.Kind:
     return "qwen3_vl"
-
-
-def counts() -> dict[str, int]:
-    kept = processes.look_at(os.getpid(), os.getppid()).record
-    assert kept is not None
-    return {name: count for name, count in kept["counts"].items() if count}
 
 
 def test_requests_are_counted_by_what_became_of_them(folder: Path, processor: Any, patched: None) -> None:

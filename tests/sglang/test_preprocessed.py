@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import deepeyes_patch
+from deepeyes_patch.errors import RefusedRequest
 from tests.lab import processors, reference
 from tests.sglang import rollouts
+from tests.sglang.records import counts
 from tests.sglang.rollouts import Request, assert_exact, picture
 
 IMAGES = [picture(448, 224), picture(224, 672)]
@@ -161,3 +167,154 @@ def test_counts_that_differ_refused(folder: Path, processor: Any, make: Any, pat
         processors.process(processor, drifted(folder).ids, [make(folder, IMAGES[:1])])
     with pytest.raises(ValueError, match="image 0 of 2"):
         processors.process(processor, drifted(folder).ids, [make(folder, IMAGES[::-1])])
+
+
+# --- items that contradict themselves or that SGLang would stumble over ---------------------------------
+
+
+def refusal_of(folder: Path, processor: Any, item: dict[str, Any], ids: list[int] | None = None) -> str:
+    """The message of the one refusal, which has to be counted as one about media."""
+    before = counts()
+    with pytest.raises(RefusedRequest) as caught:
+        processors.process(processor, ids or drifted(folder).ids, [item])
+    assert caught.value.reason == "media"
+    name = "refused:media"
+    assert counts() == {**before, name: before.get(name, 0) + 1}
+    good = rollouts.expanded(folder, IMAGES)
+    assert_exact(folder, processors.process(processor, list(good.ids), good.images), good)
+    return str(caught.value)
+
+
+# (1, 3, 4) was HTTP 400 and not counted; (1, 1, 4) and an infinite side were HTTP 500. What else is no
+# grid, no feature and no offset is in tests/unit; it is decided before SGLang runs.
+GRIDS: dict[str, Any] = {
+    "three patches high": [[1, 3, 4]],
+    "one patch high": [[1, 1, 4]],
+    "no height": [[1, 0, 4]],
+    "infinite": [[1, math.inf, 4]],
+    "huge": [[1, 2**40, 4]],
+}
+ONE_KIND = pytest.mark.parametrize("kind", ["qwen3_vl"])
+
+
+@ONE_KIND
+@pytest.mark.parametrize("name", GRIDS)
+def test_grids_that_no_image_has(name: str, folder: Path, processor: Any, make: Any, patched: None) -> None:
+    """With as many rows of features as they demand, if that can be."""
+    item = {**make(folder, IMAGES), "image_grid_thw": GRIDS[name]}
+    features = "feature" if "feature" in item else "pixel_values"
+    with contextlib.suppress(RuntimeError, TypeError, ValueError, OverflowError):
+        rows = int(abs(torch.as_tensor(GRIDS[name]).double().prod(dim=1).sum()))
+        item[features] = item[features][: rows if features == "pixel_values" else rows // 4]
+    message = refusal_of(folder, processor, item)
+    assert re.search(r"image_grid_thw must be|must be multiples of spatial_merge_size 2|demands", message)
+
+
+FEATURES: dict[str, tuple[Any, str]] = {
+    "no features": (..., r"holds no (pixel_values or precomputed_embeddings|feature); its keys"),
+    "a list": ([[0.0] * 8] * 16, r"of type list, and it must be a tensor or an array"),
+}
+
+
+@ONE_KIND
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_that_are_none(name: str, folder: Path, processor: Any, make: Any, patched: None) -> None:
+    value, message = FEATURES[name]
+    item = make(folder, IMAGES)
+    key = "feature" if "feature" in item else "pixel_values"
+    item[key] = value
+    if value is ...:
+        del item[key]
+    assert re.search(message, refusal_of(folder, processor, item))
+
+
+ODD: dict[str, tuple[dict[str, Any], str]] = {
+    "offsets of no image": ({"offsets": []}, r"holds offsets of shape \[0\]; leave them out"),
+    # 0.5.23 fills memory with them until it is killed.
+    "huge offsets": ({"offsets": [(0, 10**9), (10**9, 10**10)]}, r"offsets that are not those of the"),
+    "a fractional hash": ({"hash": 1.5}, r"holds hash of type float"),
+    "no modality": ({"modality": "nonsense"}, r"holds modality nonsense"),
+    "the grid of a video": ({"video_grid_thw": torch.tensor([[1, 2, 2]])}, r"holds video_grid_thw"),
+}
+
+
+@ONE_KIND
+@pytest.mark.parametrize("name", ODD)
+def test_odd_metadata(name: str, folder: Path, processor: Any, make: Any, patched: None) -> None:
+    changes, message = ODD[name]
+    assert re.search(message, refusal_of(folder, processor, {**make(folder, IMAGES), **changes}))
+
+
+@ONE_KIND
+@pytest.mark.parametrize("form", ["jpeg", None, {"a": 1}])
+def test_formats_that_sglang_does_not_know(
+    form: Any, folder: Path, processor: Any, make: Any, patched: None
+) -> None:
+    """To 0.5.4 SGLang asks for none."""
+    item = {**make(folder, IMAGES), "format": form}
+    if takes_any_dict():
+        request = drifted(folder)
+        assert_exact(folder, processors.process(processor, list(request.ids), [item]), request)
+    else:
+        assert "and SGLang knows processor_output" in refusal_of(folder, processor, item)
+
+
+@ONE_KIND
+@pytest.mark.skipif(takes_any_dict(), reason="this release knows no formats")
+@pytest.mark.parametrize("spelling", ["name", "member"])
+def test_spellings_of_a_format(spelling: str, folder: Path, processor: Any, make: Any, patched: None) -> None:
+    from sglang.srt.managers.schedule_batch import MultimodalInputFormat
+
+    item = make(folder, IMAGES)
+    name = item["format"].upper()
+    item["format"] = name if spelling == "name" else MultimodalInputFormat[name]
+    request = drifted(folder)
+    assert_exact(folder, processors.process(processor, list(request.ids), [item]), request)
+
+
+@ONE_KIND
+def test_the_features_of_the_other_format(folder: Path, processor: Any, make: Any, patched: None) -> None:
+    item = make(folder, IMAGES)
+    if takes_any_dict():
+        item["feature"] = torch.zeros(len(item.pop("pixel_values")) // 4, 8)
+    else:
+        other = {"processor_output", "precomputed_embedding"} - {item["format"]}
+        item["format"] = other.pop()
+    assert re.search(
+        r"holds no (pixel_values or precomputed_embeddings|feature); its keys",
+        refusal_of(folder, processor, item),
+    )
+
+
+@ONE_KIND
+def test_metadata_that_fits_is_served(folder: Path, processor: Any, make: Any, patched: None) -> None:
+    request = drifted(folder)
+    right = {"offsets": rollouts.spans(folder, request.ids), "hash": 5, "modality": "image"}
+    for changes in ({name: value} for name, value in right.items()):
+        item = {**make(folder, IMAGES), **changes}
+        assert_exact(folder, processors.process(processor, list(request.ids), [item]), request)
+
+
+@ONE_KIND
+def test_a_fault_of_sglangs_own_is_no_fault_of_the_clients(
+    folder: Path, processor: Any, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was HTTP 400, "an image could not be loaded: 'NoneType' object has no attribute ..."."""
+    cls = type(processor)
+    base = next(cls for cls in cls.__mro__ if "collect_mm_items_from_processor_output" in vars(cls))
+
+    def broken(mm_token_id: int, input_ids: Any = None, **kwargs: Any) -> Any:
+        raise AttributeError("'NoneType' object has no attribute 'shape'")
+
+    broken.__module__ = base.__module__
+    if make is processor_output:
+        monkeypatch.setattr(base, "collect_mm_items_from_processor_output", broken)
+    else:
+        monkeypatch.setattr(base, "get_mm_items_offset", staticmethod(broken))
+    deepeyes_patch.install(["processor"])
+    try:
+        with pytest.raises(AttributeError, match="object has no attribute 'shape'"):
+            processors.process(processor, drifted(folder).ids, [make(folder, IMAGES)])
+        assert counts() == {}
+    finally:
+        deepeyes_patch.uninstall()

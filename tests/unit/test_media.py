@@ -18,6 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deepeyes_patch import RefusedRequest
+from deepeyes_patch.ids.spans import Span
 from deepeyes_patch.request import grids, media
 
 MERGE = 2
@@ -137,18 +138,16 @@ EMBEDDED = {"format": "precomputed_embedding", "pixel_values": ..., "feature": t
         item(),
         item(format=Format.PROCESSOR_OUTPUT),
         item(format="PROCESSOR_OUTPUT"),
-        item(format=...),
         item(pixel_values=numpy.zeros((16, 8))),
         item(**EMBEDDED),
         item(**{**EMBEDDED, "format": Format.PRECOMPUTED_EMBEDDING}),
         item(pixel_values=..., precomputed_embeddings=torch.zeros(4, 8)),
         item(modality="IMAGE", offsets=[(1, 4)], hash=5, pad_value=7),
         item(modality="image", offsets=torch.tensor([[1, 4]]), hash=None, pad_value=None),
-        item(modality="MULTI_IMAGES", offsets=[]),
         item(image_grid_thw=[1, 4, 4]),
         item(image_grid_thw=[[1, 2, 4], [2, 2, 2]], pixel_values=torch.zeros(16, 8)),
     ],
-    ids=range(13),
+    ids=range(11),
 )
 def test_items_that_pass(came: dict[str, Any]) -> None:
     before = dict(came)
@@ -160,7 +159,8 @@ def test_items_that_pass(came: dict[str, Any]) -> None:
     assert torch.is_tensor(checked["image_grid_thw"])
     assert checked["image_grid_thw"].dtype == torch.int64
     assert sum(t * h * w for t, h, w in checked["image_grid_thw"].tolist()) == 16
-    rest = {name: value for name, value in checked.items() if name != "image_grid_thw"}
+    assert checked["format"] == ("precomputed_embedding" if "feature" in came else "processor_output")
+    rest = {name: value for name, value in checked.items() if name not in ("image_grid_thw", "format")}
     assert all(value is came[name] for name, value in rest.items())
 
 
@@ -189,9 +189,22 @@ REFUSED = {
         item(pixel_values=torch.tensor(3.0)),
         r"pixel_values of shape \[\], and its image_grid_thw demands 16 rows",
     ),
-    "no features": (item(pixel_values=...), "of format processor_output, holds no pixel_values or feature"),
-    "features that are None": (item(pixel_values=None), "holds no pixel_values or feature"),
-    "no features and no format": (item(pixel_values=..., format=...), "of format unknown, holds no "),
+    "no features": (
+        item(pixel_values=...),
+        "of format processor_output, holds no pixel_values or precomputed_embeddings",
+    ),
+    "features that are None": (item(pixel_values=None), "holds no pixel_values or precomputed_embeddings"),
+    "features of the other format": (
+        item(**{**EMBEDDED, "format": "processor_output"}),
+        "of format processor_output, holds no pixel_values or precomputed_embeddings",
+    ),
+    "features of one dimension": (
+        item(pixel_values=torch.zeros(16)),
+        r"pixel_values of shape \[16\], and its image_grid_thw demands 16 rows",
+    ),
+    "no format": (item(format=...), "is of format unknown, and SGLang knows processor_output and"),
+    "another format": (item(format="jpeg"), "is of format jpeg, and SGLang knows processor_output and"),
+    "a format that is no word": (item(format=[1]), r"is of format \[1\], and SGLang knows"),
     "features under another key": (
         item(**{**EMBEDDED, "feature": ..., "pixel_values": torch.zeros(16, 8)}),
         "of format precomputed_embedding, holds no feature; its keys are",
@@ -207,10 +220,19 @@ REFUSED = {
     "offsets that are no pairs": (item(offsets=[1, 2, 3]), r"holds offsets of shape \[3\]; leave them out"),
     "offsets that are no numbers": (item(offsets="1-4"), "holds offsets that are no pairs; leave them out"),
     "fractional offsets": (item(offsets=[[1.0, 4.0]]), "holds offsets of shape"),
+    "offsets of no image": (item(offsets=[]), r"holds offsets of shape \[0\]"),
+    "offsets of two images": (item(offsets=[(1, 4), (7, 10)]), r"holds offsets of shape \[2, 2\]"),
+    "a fractional hash": (item(hash=1.5), "holds hash of type float; leave them out"),
+    "the grid of a video": (item(video_grid_thw=[[1, 4, 4]]), "holds video_grid_thw; leave them out"),
+    "features of a sound": (item(input_features=None), "holds input_features; leave them out"),
+    "several images": (item(modality="MULTI_IMAGES"), "holds modality multi_images; leave them out"),
     "a hash that is no number": (item(hash=[1]), "holds hash of type list; leave them out"),
     "a pad value that is no number": (item(pad_value="x"), "holds pad_value of type str; leave them out"),
     "another modality": (item(modality="VIDEO"), "holds modality video; leave them out"),
-    "several odd things": (item(hash={}, pad_value=object()), "holds pad_value of type object"),
+    "several odd things": (
+        item(hash={}, pad_value=object()),
+        "holds hash of type dict, pad_value of type object; leave",
+    ),
 }
 
 
@@ -220,6 +242,48 @@ def test_items_that_are_refused(name: str) -> None:
     with pytest.raises(RefusedRequest, match=message) as refusal:
         media.checked_images([came], MERGE)
     assert refusal.value.reason == "media"
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        item(),
+        item(format=...),
+        item(format="jpeg"),
+        item(modality="MULTI_IMAGES"),
+        item(pixel_values=..., precomputed_embeddings=torch.zeros(4, 8)),
+    ],
+    ids=range(5),
+)
+def test_where_formats_do_not_matter_any_item_with_features_passes(came: dict[str, Any]) -> None:
+    (checked,), _ = media.checked_images([came], MERGE, formats_matter=False)
+    assert checked.get("format") == came.get("format")
+
+
+def test_where_formats_do_not_matter_features_have_one_key() -> None:
+    """To 0.5.4 SGLang takes any dict for output of the HF processor, and drops ``feature``."""
+    with pytest.raises(RefusedRequest, match="holds no pixel_values or precomputed_embeddings"):
+        media.checked_images([item(**EMBEDDED)], MERGE, formats_matter=False)
+
+
+def test_offsets_are_those_of_the_ids() -> None:
+    spans = [Span(5, 4), Span(20, 4), Span(30, 4)]
+    right = [(5, 8), (20, 23), (30, 33)]
+    two = item(image_grid_thw=[[1, 4, 4]] * 2, pixel_values=torch.zeros(32, 8))
+    for first, second in (
+        (right[:2], right[2:]),
+        (None, right[2:]),
+        (torch.tensor(right[:2]), numpy.array(right[2:])),
+    ):
+        items, _ = media.checked_images([{**two, "offsets": first}, item(offsets=second)], MERGE)
+        media.refuse_other_offsets(items, spans)
+    for wrong in ([(30, 34)], [(29, 32)], [(5, 8)], [(10**9, 10**10)], [(-1, 3)]):
+        items, _ = media.checked_images([two, item(offsets=wrong)], MERGE)
+        with pytest.raises(
+            RefusedRequest, match=r"item 1 .* offsets that are not those.*\[\(30, 33\)\]"
+        ) as no:
+            media.refuse_other_offsets(items, spans)
+        assert no.value.reason == "media"
 
 
 anything = st.one_of(
