@@ -218,8 +218,12 @@ def test_a_wrapper_around_ours_is_welcome() -> None:
         cls.process_mm_data_async = ours
 
 
-def test_a_class_put_in_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SGLang's external packages may register a processor of their own for Qwen-VL."""
+@pytest.mark.parametrize("caller", [FACTORY, MANAGER])
+def test_a_class_put_in_place_of_ours(caller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's external packages may register a processor of their own for Qwen-VL.
+
+    The tokenizer manager imports the function by name, here before the repairs are installed.
+    """
     cls = processors.processor_class()
     factory = importlib.import_module(FACTORY)
 
@@ -228,15 +232,17 @@ def test_a_class_put_in_place_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
             self, image_data: Any, input_text: Any, request_obj: Any, *args: Any, **kwargs: Any
         ) -> None: ...
 
+    importlib.import_module(caller)
     deepeyes_patch.install(["processor"])
+    get_mm_processor = importlib.import_module(caller).get_mm_processor
     built = processors.build("qwen3_vl")
     arguments = (built.hf_config, built.server_args, built._processor, "default")
     models = dict.fromkeys(cls.models, cls)
     monkeypatch.setattr(factory, "PROCESSOR_MAPPING", models)
-    assert type(factory.get_mm_processor(*arguments)) is cls
+    assert type(get_mm_processor(*arguments)) is cls
     monkeypatch.setattr(factory, "PROCESSOR_MAPPING", dict.fromkeys(models, Elsewhere))
     with pytest.raises(deepeyes_patch.IncompatibleSGLangError, match=r"Elsewhere.*does not run through"):
-        factory.get_mm_processor(*arguments)
+        get_mm_processor(*arguments)
 
 
 def test_applied_twice_changes_nothing_more() -> None:

@@ -71,6 +71,7 @@ def errors(
     query_heads: int = 4,
     key_heads: int = 2,
     dtype: torch.dtype = torch.bfloat16,
+    **more: Any,
 ) -> tuple[float, tuple[torch.Tensor, ...]]:
     """(largest error of q and k against transformers, the raw result) of the layer's own method."""
     generator = torch.Generator().manual_seed(11)
@@ -92,7 +93,7 @@ def errors(
         rotary_emb=qwen3_5.rope(),
     )
     prepare = module.Qwen3_5AttentionDecoderLayer.forward_prepare_cuda_fused
-    query, key, value, gate = prepare(layer, positions, torch.empty(tokens, 1))
+    query, key, value, gate = prepare(layer, positions, torch.empty(tokens, 1), **more)
     q_gate, k, v = projection.split(sizes, dim=-1)
     # q and the gate lie side by side, head by head
     q, expected_gate = q_gate.view(tokens, query_heads, 2, head).unbind(dim=2)
@@ -224,6 +225,60 @@ def test_the_whole_text_model(
     assert len(gathered) == 1  # for both layers
     hidden_states(model, positions[0])
     assert len(gathered) == 1  # text
+
+
+def with_a_new_parameter(cls: type, name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Give a method an optional parameter more, as an SGLang of tomorrow may; return what comes in it."""
+    original = getattr(cls, name)
+    came: list[Any] = []
+
+    @functools.wraps(original)
+    def newer(*args: Any, new: Any = None, **kwargs: Any) -> Any:
+        came.append(new)
+        return original(*args, **kwargs)
+
+    signature = inspect.signature(original)
+    new = inspect.Parameter("new", inspect.Parameter.KEYWORD_ONLY, default=None)
+    newer.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), new]
+    )
+    monkeypatch.setattr(cls, name, newer)
+    return came
+
+
+@pytest.mark.parametrize("given", [{}, {"new": 7}])
+def test_a_new_optional_parameter_of_the_layer(
+    given: dict[str, Any], module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passed the check at start, and then every request failed, text too."""
+    if not affected():
+        pytest.skip("this release needs no repair")
+    layer = module.Qwen3_5AttentionDecoderLayer
+    came = with_a_new_parameter(layer, "forward_prepare_cuda_fused", monkeypatch)
+    deepeyes_patch.install(["mrope"])
+    try:
+        for positions in (torch.arange(5), image_positions(5)):
+            error, _ = errors(module, positions, **given)
+            assert error <= NOISE[torch.bfloat16]
+    finally:
+        deepeyes_patch.uninstall()
+    assert came == [given.get("new")] * 2
+
+
+def test_a_new_optional_parameter_of_the_model(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not affected():
+        pytest.skip("this release needs no repair")
+    model = qwen3_5.text_model(module)
+    came = with_a_new_parameter(module.Qwen3_5ForCausalLM, "forward", monkeypatch)
+    deepeyes_patch.install(["mrope"])
+    positions = qwen3_5.positions()
+    try:
+        with torch.no_grad():
+            ids = torch.zeros(positions.shape[1], dtype=torch.long)
+            model(ids, positions, qwen3_5.forward_batch(), new=7)
+    finally:
+        deepeyes_patch.uninstall()
+    assert came == [7]
 
 
 def test_a_rope_in_another_layout_is_refused(

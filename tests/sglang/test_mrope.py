@@ -275,6 +275,28 @@ def test_rope_theta_in_the_rotary_block(building: Any, caplog: pytest.LogCapture
     assert "rope_theta is 10000000.0, and SGLang would have used 5000000.0" in caplog.text
 
 
+def test_installing_after_models_have_imported_get_rope(rope_module: Any) -> None:
+    """``qwen3`` builds Qwen3-VL's attention. When its name for ``get_rope`` was left as it was, status said
+    *patched* and the rope was stock."""
+    qwen3 = importlib.import_module("sglang.srt.models.qwen3")
+    importlib.import_module("sglang.srt.models.qwen3_vl")
+    stock = rope_module.get_rope
+    holders = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.startswith("sglang.") and vars(module).get("get_rope") is stock
+    }
+    assert {"sglang.srt.models.qwen3", MODULE} <= set(holders)
+    deepeyes_patch.install(["mrope"])
+    try:
+        assert error(build(qwen3, INTERLEAVED), image_positions(), torch.float32) < 1e-3
+        left = [name for name, module in holders.items() if module.get_rope is stock]
+        assert left == [], "these still call SGLang's own"
+    finally:
+        deepeyes_patch.uninstall()
+    assert all(module.get_rope is stock for module in holders.values())
+
+
 def test_status_says_native_or_patched(installed: Any) -> None:
     expected = "native" if native(installed) else "patched (MRotaryEmbedding)"
     assert deepeyes_patch.status()["mrope"] == expected
