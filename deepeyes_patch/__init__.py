@@ -14,6 +14,8 @@ status()
     What is patched, native or waiting in this process.
 DeepEyesPatchError, SettingsError, IncompatibleSGLangError
     What the package raises at start-up.
+InternalError
+    A fault of this package while it handled a request.
 RefusedRequest
     A ``ValueError`` for a request that cannot be served exactly; its ``reason`` is one of a closed list.
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from deepeyes_patch.errors import (
         DeepEyesPatchError,
         IncompatibleSGLangError,
+        InternalError,
         RefusedRequest,
         SettingsError,
     )
@@ -45,6 +48,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DeepEyesPatchError",
     "IncompatibleSGLangError",
+    "InternalError",
     "RefusedRequest",
     "SettingsError",
     "install",
@@ -57,6 +61,7 @@ OFF_VALUES = ("", "0", "false", "off")
 _HOMES = {
     "DeepEyesPatchError": "errors",
     "IncompatibleSGLangError": "errors",
+    "InternalError": "errors",
     "RefusedRequest": "errors",
     "SettingsError": "errors",
     "install": "startup.installer",

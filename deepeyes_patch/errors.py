@@ -42,15 +42,24 @@ class InternalError(DeepEyesPatchError):
 class RefusedRequest(ValueError):
     """A request that cannot be served exactly. SGLang answers it with HTTP 400 and the message.
 
+    Pickled or copied it is a plain ``ValueError`` with the same message and ``reason``.
+
     Parameters
     ----------
     reason:
         One of `REASONS`.
     message:
         What was found, what was expected, and in which image, video or position.
+
+    Raises
+    ------
+    LookupError
+        The reason is none of `REASONS`.
     """
 
     def __init__(self, reason: str, message: str) -> None:
+        if reason not in REASONS:
+            raise LookupError(f"{reason!r} is no reason for a refusal")
         super().__init__(message)
         self.reason = reason
         self.counted = False

@@ -111,7 +111,7 @@ def _package(inspection: Inspection) -> Iterator[Finding]:
 
 def _switch(inspection: Inspection) -> Iterator[Finding]:
     if inspection.switch_error:
-        remedy = f"export {SWITCH}=1, or unset the variable"
+        remedy = "set it to a value that this message names, or unset it"
         yield Finding("switch-invalid", ERROR, inspection.switch_error, remedy)
     elif not inspection.selected:
         source = inspection.source
@@ -156,7 +156,7 @@ def _sglang(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _deep(inspection: Inspection) -> Iterator[Finding]:
-    if inspection.deep is None:
+    if inspection.deep is None or inspection.packages["sglang"].path is None:  # `_sglang` says so
         return
     problems = [
         f"{name}: {state}" for name, state in inspection.deep["repairs"].items() if state.startswith("failed")

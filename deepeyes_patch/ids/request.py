@@ -232,14 +232,18 @@ class PretokenizedRequest:
 
 def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list[int]]:
     """The ids as int64 [T] and as our own list. Refuses ids for which the model has no embedding."""
+    if isinstance(ids, (bytes, bytearray, memoryview)):  # `array` would read eight bytes as one id
+        raise RefusedRequest(
+            "token_ids", f"input_ids must be a flat sequence of token ids: they are {type(ids).__name__}"
+        )
     try:
         # `array` refuses fractions, which NumPy's own conversion would cut off, and is quick on a list.
         values: IdArray = numpy.asarray(array("q", ids))
-        own = list(ids) if _are_ints(ids) else values.tolist()
-    except (TypeError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
         ) from error
+    own = list(ids) if _are_ints(ids) else values.tolist()
     if vocab_size is None:
         vocab_size = numpy.iinfo(numpy.int64).max
     outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))

@@ -45,7 +45,7 @@ def find_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
             raise RefusedRequest(
                 "placeholders",
                 f"input_ids hold a {modality} placeholder (token {token}) at position "
-                f"{where[0]}, and no {modality} can come with a pre-tokenized request",
+                f"{where[0]}, and no {modality} came with them",
             )
     return _spans(values, tokens, tokens.image, "image")
 

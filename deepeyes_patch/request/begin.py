@@ -51,7 +51,7 @@ def _open(processor: Any, model: Model, call: Call) -> Scope:
     """Check ids and media, and give SGLang copies: several releases cut the ids or take items apart."""
     arguments = call.arguments
     images, preprocessed = media.checked_images(
-        arguments["image_data"], model.spatial_merge_size, formats_matter()
+        arguments["image_data"], model.spatial_merge_size, formats_matter(), model.patch_width
     )
     request_obj = arguments["request_obj"]
     media.refuse_modalities(audio=getattr(request_obj, "audio_data", None))

@@ -131,13 +131,15 @@ def compute_positions(call: Call) -> Any:
     if scope is None:
         return call.proceed()
     ids, start = call.arguments["input_ids"], call.arguments["vision_start_token_id"]
-    ends_open = int(ids[0, -1]) == start
+    ends_open = ids.shape[-1] > 0 and int(ids[0, -1]) == start
     if ends_open:
         # One more text token changes neither the positions before it nor the delta.
         call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
     try:
         positions, delta = call.proceed()
-    except (IndexError, ValueError) as error:
+    except (IndexError, ValueError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and type(error) not in (RuntimeError, NotImplementedError):
+            raise  # torch's own: no memory left, a device that failed
         raise RefusedRequest(
             "unsupported",
             f"the get_rope_index of this SGLang has no M-RoPE positions for these images or videos of model "

@@ -35,7 +35,7 @@ def is_preprocessed(image: Any) -> bool:
 
 
 def checked_images(
-    image_data: Any, spatial_merge_size: int, formats_matter: bool = True
+    image_data: Any, spatial_merge_size: int, formats_matter: bool = True, patch_width: int | None = None
 ) -> tuple[list[Any], bool]:
     """The request's images in a new list, and whether they are preprocessed items.
 
@@ -46,6 +46,8 @@ def checked_images(
     formats_matter:
         This SGLang goes by the ``format`` of an item. Earlier releases (to 0.5.4 at least) take any dict for
         output of the HF processor.
+    patch_width:
+        How many numbers the HF processor makes of one patch; ``None``: not known.
 
     Raises
     ------
@@ -59,7 +61,7 @@ def checked_images(
             raise RefusedRequest("media", f"image_data[{index}] is {image!s:.100}, which is no image")
         if is_preprocessed(image):
             preprocessed += 1
-            images[index] = _checked_item(index, image, spatial_merge_size, formats_matter)
+            images[index] = _checked_item(index, image, spatial_merge_size, formats_matter, patch_width)
     if preprocessed not in (0, len(images)):
         raise RefusedRequest(
             "unsupported",
@@ -92,7 +94,11 @@ def _item_grids(index: int, item: dict[str, Any]) -> list[GridTHW]:
 
 
 def _checked_item(
-    index: int, item: dict[str, Any], spatial_merge_size: int, formats_matter: bool
+    index: int,
+    item: dict[str, Any],
+    spatial_merge_size: int,
+    formats_matter: bool,
+    patch_width: int | None,
 ) -> dict[str, Any]:
     """A copy of a preprocessed item. Refuses keys and shapes that SGLang would fail on."""
     rows = _item_grids(index, item)
@@ -102,11 +108,11 @@ def _checked_item(
         if item.get(name) is None:
             continue
         shape = getattr(item[name], "shape", None)
-        if shape is None:
+        if shape is None or not _is_float(item[name]):
             raise RefusedRequest(
                 "media",
                 f"preprocessed item {index} of image_data holds {name} of type {type(item[name]).__name__}, "
-                f"and it must be a tensor or an array",
+                f"and it must be a tensor or an array of floating-point numbers",
             )
         if len(shape) != 2 or shape[0] != demanded:
             raise RefusedRequest(
@@ -114,12 +120,25 @@ def _checked_item(
                 f"a preprocessed item of image_data holds {name} of shape {list(shape)}, and its "
                 f"image_grid_thw demands {demanded} rows",
             )
+        if name == "pixel_values" and patch_width is not None and shape[1] != patch_width:
+            raise RefusedRequest(
+                "media",
+                f"preprocessed item {index} of image_data holds pixel_values of shape {list(shape)}, and "
+                f"this model's patches have {patch_width} values each",
+            )
     form = _word(item.get("format"))
     _require_features(index, item, form, formats_matter)
     _refuse_odd_metadata(index, item, len(rows), formats_matter)
     checked = {**item, "image_grid_thw": torch.tensor(rows)}
     # A member of SGLang's enumeration and its name mean the same, but only newer releases know both.
     return {**checked, "format": form} if formats_matter else checked
+
+
+def _is_float(features: Any) -> bool:
+    """Whether a tensor or an array holds floating-point numbers, as features of a model do."""
+    if isinstance(features, torch.Tensor):
+        return bool(features.is_floating_point())
+    return bool(getattr(getattr(features, "dtype", None), "kind", None) == "f")
 
 
 def _require_features(index: int, item: dict[str, Any], form: str, formats_matter: bool) -> None:

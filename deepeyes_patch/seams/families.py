@@ -32,7 +32,8 @@ class Model:
 
     ``vocab_size`` is ``None`` if the configuration does not say it. ``temporal_patch_size`` and
     ``tokens_per_second`` are ``None`` for models that have none. ``side_factor`` is patch_size *
-    spatial_merge_size.
+    spatial_merge_size. ``patch_width`` is how many numbers the HF processor makes of one patch: channels *
+    temporal_patch_size * patch_size**2. Both are ``None`` if the configuration does not say it.
     """
 
     model_type: str
@@ -42,12 +43,13 @@ class Model:
     temporal_patch_size: int | None
     tokens_per_second: float | None
     side_factor: int | None
+    patch_width: int | None
 
 
 def served_type(hf_config: Any) -> str | None:
     """The model type, if its requests must run through our wrappers."""
-    model_type = getattr(hf_config, "model_type", None) or ""
-    return model_type if model_type.startswith(SERVED_TYPES) else None
+    model_type = getattr(hf_config, "model_type", None)
+    return model_type if isinstance(model_type, str) and model_type.startswith(SERVED_TYPES) else None
 
 
 def model_of(processor: Any) -> Model | None:
@@ -74,9 +76,7 @@ def formats_matter() -> bool:
 def runs_through_ours(processor: Any) -> bool:
     """Whether the outermost method of its class is our wrapper, directly or below wrappers of others."""
     outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
-    while outermost is not None and not isinstance(outermost, wrapping.SeamWrapper):
-        outermost = getattr(outermost, "__wrapped__", None)
-    return outermost is not None
+    return any(isinstance(function, wrapping.SeamWrapper) for function in wrapping.unwrapped(outermost))
 
 
 def read_model(processor: Any) -> Model:
@@ -84,7 +84,7 @@ def read_model(processor: Any) -> Model:
 
     Raises
     ------
-    AttributeError, TypeError
+    AttributeError, TypeError, ValueError
         The configuration lacks something that serving requests needs.
     """
     config = processor.hf_config
@@ -105,15 +105,17 @@ def read_model(processor: Any) -> Model:
         if isinstance(token := getattr(processor.mm_tokens, f"{modality}_token_id", None), int)
     }
     merge = int(vision.spatial_merge_size)
-    patch = getattr(vision, "patch_size", None)
+    patch, temporal = (getattr(vision, name, None) for name in ("patch_size", "temporal_patch_size"))
+    channels = getattr(vision, "in_channels", getattr(vision, "in_chans", None))
     return Model(
         model_type=str(getattr(config, "model_type", "unknown")),
         tokens=VisionTokens(**ids, foreign=foreign),
         vocab_size=_vocab_size(config),
         spatial_merge_size=merge,
-        temporal_patch_size=getattr(vision, "temporal_patch_size", None),
+        temporal_patch_size=temporal,
         tokens_per_second=getattr(vision, "tokens_per_second", None),
         side_factor=None if patch is None else int(patch) * merge,
+        patch_width=channels * temporal * patch**2 if patch and temporal and channels else None,
     )
 
 

@@ -6,10 +6,12 @@ function from one of our wrappers. A wrapper is a function of one argument, the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from types import MethodType
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from types import MethodType, ModuleType
 from typing import Any
 
 import wrapt
@@ -82,7 +84,8 @@ class Call:
         else is a fault in our own code. It must not look like a fault of the client, as a ValueError would.
         """
         if isinstance(error, RefusedRequest):
-            counters.count_refusal(error)
+            with contextlib.suppress(Exception):  # the client gets the refusal, counted or not
+                counters.count_refusal(error)
             return error
         if isinstance(error, DeepEyesPatchError) or error is self._raised:
             return error
@@ -130,6 +133,15 @@ async def _guarded_later(call: Call, result: Awaitable[Any]) -> Any:
         raise failure from error
 
 
+def unwrapped(function: Any) -> Iterator[Any]:
+    """A function, the function that it wraps, and so on; each once, also if they wrap each other."""
+    seen: set[int] = set()
+    while function is not None and id(function) not in seen:
+        seen.add(id(function))
+        yield function
+        function = getattr(function, "__wrapped__", None)
+
+
 class _Placement:
     def __init__(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         self.owner = owner
@@ -143,13 +155,11 @@ class _Placement:
 
     def in_force(self) -> bool:
         """Whether calls still reach our wrapper, directly or below wrappers of other packages."""
-        current = inspect.getattr_static(self.owner, self.name, None)
-        while current is not None:
-            # Other packages keep and call ``Class.method``, which is a binding of the wrapper.
-            if current is self.wrapper or getattr(current, "_self_parent", None) is self.wrapper:
-                return True
-            current = getattr(current, "__wrapped__", None)
-        return False
+        # Other packages keep and call ``Class.method``, which is a binding of the wrapper.
+        return any(
+            function is self.wrapper or getattr(function, "_self_parent", None) is self.wrapper
+            for function in unwrapped(inspect.getattr_static(self.owner, self.name, None))
+        )
 
 
 _placements: list[_Placement] = []
@@ -219,6 +229,15 @@ def restore_all() -> None:
             delattr(placement.owner, placement.name)
         else:
             setattr(placement.owner, placement.name, placement.original)
+        if isinstance(placement.owner, ModuleType):
+            _restore_importers(placement)
+
+
+def _restore_importers(placement: _Placement) -> None:
+    """Put the original into every module that imported a function by name while our wrapper stood there."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(placement.name) is placement.wrapper:
+            setattr(module, placement.name, placement.original)
 
 
 def _signature_of(wrapped: Callable[..., Any]) -> inspect.Signature:

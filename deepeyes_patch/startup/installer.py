@@ -70,7 +70,8 @@ def uninstall() -> None:
     """Put every original back in this process and leave later imports unpatched.
 
     Children started from now on run without the repairs: the switch in the environment gets back its value
-    from before `install`, or ``off`` if that value would switch repairs on.
+    from before `install`, or ``off`` if that value would switch repairs on. Requests that are under way may
+    fail: stock SGLang does the rest of their work.
 
     Raises
     ------

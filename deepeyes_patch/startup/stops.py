@@ -76,7 +76,7 @@ def _keep_model(processor: Any) -> None:
     """
     try:
         model = read_model(processor)
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         if served_type(getattr(processor, "hf_config", None)) is not None:
             problem = f"{type(processor).__name__} was constructed, but {error}"
             raise incompatible("processor", [problem]) from error

@@ -44,6 +44,7 @@ NO_MESSAGES = {
     # What a preprocessed item holds, before "leave them out".
     f"offsets of shape {GAP}",
     "offsets that are no pairs",
+    f"{GAP} is no reason for a refusal",  # for whoever writes a refusal
     # The help of a Prometheus counter.
     "Requests that deepeyes-patch restored, passed through to SGLang, or refused (by reason).",
 }

@@ -343,3 +343,24 @@ def test_get_finds_what_a_release_collects_in_kwargs() -> None:
         assert Target().named(grid=1) == Target().collected(grid=1) == (1, None)
     finally:
         wrapping.restore_all()
+
+
+@pytest.mark.parametrize("fault", [ValueError("injected"), OSError("injected"), KeyError("injected")])
+def test_a_refusal_that_cannot_be_counted_leaves_all_the_same(
+    fault: Exception, stock: type[Stock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was lost: the client got the fault, and a ValueError as HTTP 400 with a text of its own."""
+    monkeypatch.setattr(counters, "count_refusal", lambda refusal: raising(fault)())
+    refusal = RefusedRequest("media", "no image")
+    for name, make in WRAPPERS:
+        owner = type("Stock", (Stock,), {})
+        wrapping.wrap(owner, name, make(raising(refusal)))
+        with pytest.raises(RefusedRequest) as caught:
+            call(owner, name)
+        assert caught.value is refusal
+
+
+def test_a_reason_that_nobody_counts_is_a_fault(stock: type[Stock]) -> None:
+    wrapping.wrap(stock, "plain", plain_before(lambda: raising(RefusedRequest("typo", "no image"))()))
+    with pytest.raises(InternalError, match="'typo' is no reason for a refusal"):
+        call(stock, "plain")

@@ -229,6 +229,9 @@ REFUSED = {
     "a hash that is no number": (item(hash=[1]), "holds hash of type list; leave them out"),
     "a pad value that is no number": (item(pad_value="x"), "holds pad_value of type str; leave them out"),
     "another modality": (item(modality="VIDEO"), "holds modality video; leave them out"),
+    "whole numbers as features": (item(pixel_values=torch.zeros(16, 4).long()), "floating-point numbers"),
+    "complex numbers as features": (item(pixel_values=torch.zeros(16, 4) * 1j), "floating-point numbers"),
+    "text as features": (item(pixel_values=numpy.zeros((16, 4), "U1")), "floating-point numbers"),
     "several odd things": (
         item(hash={}, pad_value=object()),
         "holds hash of type dict, pad_value of type object; leave",
@@ -382,3 +385,14 @@ def test_data_of_another_modality(data: Any) -> None:
     with pytest.raises(RefusedRequest, match="audio data with input_ids") as refusal:
         media.refuse_modalities(audio=data)
     assert refusal.value.reason == "unsupported"
+
+
+def test_pixels_of_another_model_are_refused() -> None:
+    """Patches of another width ended SGLang's scheduler, and the whole server with it."""
+    for width, right in ((4, True), (5, False), (0, False)):
+        came = item(pixel_values=torch.zeros(16, width))
+        if right:
+            media.checked_images([came], MERGE, patch_width=4)
+        else:
+            with pytest.raises(RefusedRequest, match=rf"shape \[16, {width}\].*patches have 4 values each"):
+                media.checked_images([came], MERGE, patch_width=4)

@@ -49,6 +49,9 @@ def bounds() -> str:
         ([None], "flat sequence of token ids"),
         ([[1, 2]], "flat sequence of token ids"),
         (["1"], "flat sequence of token ids"),
+        (bytes(8), "flat sequence of token ids: they are bytes"),  # `array` reads it as one id
+        (bytearray(16), "flat sequence of token ids: they are bytearray"),
+        (bytes(7), "flat sequence of token ids: they are bytes"),
     ],
 )
 def test_what_is_no_token_id(ids: list[int], message: str) -> None:

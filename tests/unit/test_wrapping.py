@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -273,3 +274,33 @@ def test_a_replaced_traceable_wrapper_is_noticed(target: type[Any]) -> None:
     assert wrapping.displaced() == [("Target.method", foreign)]
     with pytest.raises(RuntimeError, match=r"Target\.method"):
         wrapping.restore_all()
+
+
+def test_modules_that_imported_our_wrapper_by_name_get_the_original_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After uninstall() a model imported meanwhile went on with our wrapper."""
+    home, importer = types.ModuleType("sglang.home"), types.ModuleType("sglang.importer")
+    for module in (home, importer):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def function(a: int) -> int:
+        return a
+
+    home.function = function  # type: ignore[attr-defined]
+    wrapping.wrap(home, "function", recording)
+    importer.function = home.function  # type: ignore[attr-defined]
+    wrapping.restore_all()
+    assert home.function is function
+    assert importer.function is function
+
+
+def test_functions_that_wrap_each_other_are_looked_at_once(target: type[Any]) -> None:
+    """This never ended."""
+    wrapping.wrap(target, "method", recording)
+
+    def circle(self: Any) -> None: ...
+
+    circle.__wrapped__ = circle  # type: ignore[attr-defined]
+    target.method = circle
+    assert wrapping.displaced() == [("Target.method", circle)]
