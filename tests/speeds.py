@@ -1,6 +1,6 @@
 """Which tests run at which speed: ``make check``, ``make test`` and ``make nightly``.
 
-`TABLE` is the one list. A row names a folder, a file, or a function of a file; the longest row that fits a
+`TABLE` is the one list. A row names a folder, a file, or a test of a file; the longest row that fits a
 test counts. The speeds:
 
 - ``check``: runs in ``make check``, too, and in ``make test`` on every release.
@@ -57,6 +57,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_gated_attention.py": Row(CHECK),
     "tests/sglang/test_gated_attention.py::test_images": Row(TEST),
     "tests/sglang/test_grids.py": Row(CHECK),
+    "tests/sglang/test_grids.py::TestResizedTwice::test_stock_differs_for_qwen3_vl": Row(NIGHTLY, _STOCK),
     "tests/sglang/test_http_workers.py": Row(CHECK),
     "tests/sglang/test_intake.py": Row(CHECK),
     "tests/sglang/test_last_look.py": Row(CHECK),
@@ -65,6 +66,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_processor.py": Row(CHECK),
     "tests/sglang/test_reference.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
+    "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
     "tests/e2e/test_faults.py": Row(CHECK),
