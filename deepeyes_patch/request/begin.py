@@ -25,8 +25,9 @@ from deepeyes_patch.seams.wrapping import Call
 async def process_request(call: Call) -> Any:
     """``process_mm_data_async``: the tokenizer manager passes a request with its images and videos."""
     processor, prompt = call.instance, call.arguments["input_text"]
-    model = model_of(processor)
-    if model is None or prompt is None or isinstance(prompt, str):
+    is_text = prompt is None or isinstance(prompt, str)
+    model = None if is_text else model_of(processor)
+    if model is None:
         with entered(TextScope(processor)):
             result = await call.proceed()
         counters.count(counters.PASSED)
