@@ -48,6 +48,7 @@ TABLE: dict[str, Row] = {
     "tests/docs/test_recipes.py": Row(TEST),
     "tests/docs/test_security.py": Row(TEST),
     # The core of the processor suite: what a release can do in another way than the next one.
+    "tests/sglang/test_admit.py": Row(CHECK),
     "tests/sglang/test_bystanders.py": Row(CHECK),
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),
@@ -59,13 +60,14 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_grids.py": Row(CHECK),
     "tests/sglang/test_grids.py::TestResizedTwice::test_stock_differs_for_qwen3_vl": Row(NIGHTLY, _STOCK),
     "tests/sglang/test_http_workers.py": Row(CHECK),
-    "tests/sglang/test_intake.py": Row(CHECK),
     "tests/sglang/test_last_look.py": Row(CHECK),
     "tests/sglang/test_mrope.py": Row(CHECK),
     "tests/sglang/test_preprocessed.py": Row(CHECK),
     "tests/sglang/test_processor.py": Row(CHECK),
     "tests/sglang/test_reference.py": Row(CHECK),
+    "tests/sglang/test_renamed.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
+    "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
