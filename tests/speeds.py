@@ -68,7 +68,6 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_renamed.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
-    "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
     "tests/e2e/test_faults.py": Row(CHECK),
