@@ -230,14 +230,24 @@ def restore_all() -> None:
         else:
             setattr(placement.owner, placement.name, placement.original)
         if isinstance(placement.owner, ModuleType):
-            _restore_importers(placement)
+            for module in _holders(placement.name, placement.wrapper):
+                setattr(module, placement.name, placement.original)
 
 
-def _restore_importers(placement: _Placement) -> None:
-    """Put the original into every module that imported a function by name while our wrapper stood there."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__dict__", {}).get(placement.name) is placement.wrapper:
-            setattr(module, placement.name, placement.original)
+def hand_to_importers(owner: Any, name: str, original: Any, home: str) -> None:
+    """Give our wrapper to every module below ``home`` that imported the original by name before.
+
+    `restore_all` gives the original back to them, and to those that imported our wrapper since.
+    """
+    wrapper = getattr(owner, name)
+    for module in _holders(name, original):
+        if module.__name__.startswith(home):
+            setattr(module, name, wrapper)
+
+
+def _holders(name: str, function: Any) -> list[Any]:
+    """The modules in which ``name`` is this very function."""
+    return [m for m in list(sys.modules.values()) if getattr(m, "__dict__", {}).get(name) is function]
 
 
 def _signature_of(wrapped: Callable[..., Any]) -> inspect.Signature:

@@ -83,20 +83,13 @@ def _patch(repair: str, rows: Sequence[Seam]) -> str | None:
 
 def _wrap(finding: Finding, wrapper: Any) -> None:
     name = finding.seam.name
-    put = wrapping.wrap_traceably if finding.seam.traceable else wrapping.wrap
+    if finding.seam.traceable:
+        wrapping.wrap_traceably(finding.handle, name, wrapper)
+        return
+    original = getattr(finding.handle, name, None)
+    wrapping.wrap(finding.handle, name, wrapper)
     if finding.seam.imported_by_name:
-        original = getattr(finding.handle, name)
-        for importer in list(sys.modules.values()):
-            if _holds(importer, name, original):
-                put(importer, name, wrapper)
-    put(finding.handle, name, wrapper)
-
-
-def _holds(module: Any, name: str, function: Any) -> bool:
-    """Whether a module of SGLang has imported a function by name before we wrapped it."""
-    if not str(getattr(module, "__name__", "")).startswith("sglang."):
-        return False
-    return getattr(module, "__dict__", {}).get(name) is function
+        wrapping.hand_to_importers(finding.handle, name, original, home="sglang.")
 
 
 def _close_doors(repair: str, rows: Sequence[Seam]) -> None:

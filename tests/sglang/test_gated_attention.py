@@ -206,11 +206,13 @@ def test_the_whole_text_model(
     positions = qwen3_5.positions()
 
     def error(where: torch.Tensor) -> float:
+        """Root mean square: the largest error of bfloat16 numbers is one of a few steps, and moves in jumps."""
         got, expected = hidden_states(model, where)
-        return float((got - expected).abs().max())
+        return float((got - expected).float().square().mean().sqrt())
 
     noise = error(torch.arange(positions.shape[1]))
-    assert error(positions) > 4 * noise
+    stock = error(positions)
+    assert stock > 4 * noise
     request.getfixturevalue("patched")
     assert error(positions) < 1.5 * noise
 
