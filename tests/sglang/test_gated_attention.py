@@ -206,7 +206,7 @@ def test_the_whole_text_model(
     positions = qwen3_5.positions()
 
     def error(where: torch.Tensor) -> float:
-        """Root mean square: the largest error of bfloat16 numbers is one of a few steps, and moves in jumps."""
+        """Root mean square. The largest error of bfloat16 numbers moves in a few large steps."""
         got, expected = hidden_states(model, where)
         return float((got - expected).float().square().mean().sqrt())
 
