@@ -99,13 +99,18 @@ def test_interrupted_it_says_where_it_stopped_and_leaves_nothing_running(
 ) -> None:
     command = [sys.executable, "-c", PROGRAM, str(suites), "good", "slow", "bad"]
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    with subprocess.Popen(command, cwd=suites, env=env, stdout=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + SECONDS
-        while not (suites / "ran").exists() or "slow" not in ran(suites):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(how)
-        said, _ = process.communicate(timeout=SECONDS)
+    with subprocess.Popen(
+        command, cwd=suites, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    ) as process:
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not (suites / "ran").exists() or "slow" not in ran(suites):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.send_signal(how)
+            said, _ = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "stopped in: slow" in said
     assert "done: good" in said
@@ -114,6 +119,11 @@ def test_interrupted_it_says_where_it_stopped_and_leaves_nothing_running(
     assert [one["suite"] for one in kept["ended"]] == ["good"]
     assert not (suites / "tally.md").exists()
     assert not running(f"time.sleep({10 * SECONDS})")
+
+
+def heed_interrupts() -> None:
+    """A shell lets its background jobs ignore SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def running(words: str) -> list[str]:
