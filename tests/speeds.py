@@ -62,6 +62,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_http_workers.py": Row(CHECK),
     "tests/sglang/test_last_look.py": Row(CHECK),
     "tests/sglang/test_mrope.py": Row(CHECK),
+    "tests/sglang/test_own_faults.py": Row(CHECK),
     "tests/sglang/test_preprocessed.py": Row(CHECK),
     "tests/sglang/test_processor.py": Row(CHECK),
     "tests/sglang/test_reference.py": Row(CHECK),

@@ -5,6 +5,7 @@ The metadata is a dict: ``fps`` and ``total_num_frames`` of the clip, ``frames_i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,13 +39,14 @@ def checked(metadata: Mapping[str, Any], frames: int) -> dict[str, Any]:
         The metadata does not describe this many frames.
     """
     try:
-        copy = {**metadata, "frames_indices": [int(index) for index in metadata["frames_indices"]]}
-        rate = seconds_per_grid(copy, 1)
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+        indices = [int(index) for index in metadata["frames_indices"]]
+        total, fps = float(metadata["total_num_frames"]), float(metadata["fps"])
+        if not (0 < total < math.inf and 0 < fps < math.inf):
+            raise ValueError(f"{total:g} frames at {fps:g} fps")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RefusedRequest("video", f"the times of a video's frames are unknown: {error!r}") from error
-    known = len(copy["frames_indices"])
-    if known != frames or not rate > 0:
+    if len(indices) != frames or not indices:
         raise RefusedRequest(
-            "video", f"{frames} frames of a video were taken, and the times of {known} are known"
+            "video", f"{frames} frames of a video were taken, and the times of {len(indices)} are known"
         )
-    return copy
+    return {**metadata, "frames_indices": indices}

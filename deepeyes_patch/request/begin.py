@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
 from deepeyes_patch.request import grids, media, media_errors
@@ -38,7 +38,7 @@ async def process_request(call: Call) -> Any:
             result = await call.proceed()
         except Exception as error:
             for cause in media_errors.causes(error):
-                if isinstance(cause, RefusedRequest):
+                if isinstance(cause, (RefusedRequest, InternalError)):
                     raise cause  # noqa: B904  # its context is SGLang's own error
             if media_errors.is_about_media(error):
                 raise _unreadable(error, scope, call) from error
@@ -93,10 +93,13 @@ def process_embeddings(call: Call) -> Any:
     """``get_mm_data``: a request whose images an encoder has embedded (encoder disaggregation)."""
     try:
         return _process_embeddings(call)
-    except RefusedRequest as refusal:
-        if (waiting := reception()) is not None:
-            waiting.refusal = refusal
-        raise
+    except Exception as error:
+        failure = call.failure(error)
+        if isinstance(failure, (RefusedRequest, InternalError)) and (waiting := reception()) is not None:
+            waiting.failure = failure
+        if failure is error:
+            raise
+        raise failure from error
 
 
 def _process_embeddings(call: Call) -> Any:

@@ -24,25 +24,35 @@ _BAD_REQUEST, _SERVER_ERROR = 400, 500
 def receive(call: Call) -> Any:
     """``_try_recv_mm_data`` and ``consume_parts``, in the scheduler."""
     waiting = call.instance
+    try:
+        return _receive(call, waiting)
+    except Exception as error:
+        failure = call.failure(error)
+        # Up to 0.5.7, a waiting request can only report that it is ready, not that it failed.
+        if not isinstance(failure, (RefusedRequest, InternalError)) or not hasattr(waiting, "status"):
+            raise
+        _fail(waiting, failure)
+
+
+def _receive(call: Call, waiting: Any) -> Any:
     sent = waiting.recv_req
     state = Reception(None if sent.input_text else sent.input_ids)
     with entered(state):
         try:
             return call.proceed()
-        except (RefusedRequest, InternalError) as error:
-            # Up to 0.5.7, a waiting request can only report that it is ready, not that it failed.
-            if not hasattr(waiting, "status"):
-                raise
-            _fail(waiting, error)
         finally:
-            if state.refusal is not None:
-                waiting.error_code = _BAD_REQUEST
+            if state.failure is not None:
+                waiting.error_code = _status(state.failure)
+
+
+def _status(error: RefusedRequest | InternalError) -> int:
+    return _BAD_REQUEST if isinstance(error, RefusedRequest) else _SERVER_ERROR
 
 
 def _fail(waiting: Any, error: RefusedRequest | InternalError) -> None:
     """Give up a request, as SGLang does if the encoder has sent an error."""
     waiting.error_msg = str(error)
-    waiting.error_code = _BAD_REQUEST if isinstance(error, RefusedRequest) else _SERVER_ERROR
+    waiting.error_code = _status(error)
     waiting.status = type(waiting.status).FAIL
     if hasattr(waiting, "_cleanup_gpu_buffer"):  # mooncake's
         waiting._cleanup_gpu_buffer()
@@ -54,6 +64,6 @@ async def receive_in_tokenizer(call: Call) -> Any:
     state = Reception(None)
     with entered(state):
         result = await call.proceed()
-    if state.refusal is not None:  # SGLang caught it
-        raise state.refusal
+    if state.failure is not None:  # SGLang caught it
+        raise state.failure
     return result

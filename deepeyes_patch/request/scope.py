@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids import video_blocks
 from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVideos
 from deepeyes_patch.ids.spans import GridTHW
@@ -79,13 +79,13 @@ class Scope(TextScope):
 class Reception:
     """A request that waits for an encoder (encoder disaggregation), while it receives the embeddings.
 
-    ``ids``: the prompt for the processor, if SGLang passes none. ``refusal``: the refusal that the
-    processor's wrapper raised. It is kept here because code of SGLang may catch it.
+    ``ids``: the prompt for the processor, if SGLang passes none. ``failure``: the refusal or the fault of our
+    own that the processor's wrapper raised. It is kept here because code of SGLang may catch it.
     """
 
     def __init__(self, ids: Sequence[int] | None) -> None:
         self.ids = ids
-        self.refusal: RefusedRequest | None = None
+        self.failure: RefusedRequest | InternalError | None = None
 
 
 _scope: ContextVar[TextScope | Reception | None] = ContextVar("deepeyes_patch_scope", default=None)

@@ -46,7 +46,9 @@ def test_times_travel_with_the_frames_and_stay_as_they_are() -> None:
         (metadata(7), "8 frames of a video were taken, and the times of 7 are known"),
         ({**metadata(8), "fps": None}, "times of a video's frames are unknown"),
         ({**metadata(8), "fps": 0.0}, "times of a video's frames are unknown"),
-        ({**metadata(8), "fps": float("nan")}, "8 frames of a video were taken"),
+        ({**metadata(8), "fps": float("nan")}, "times of a video's frames are unknown: .*16 frames at nan fps"),
+        ({**metadata(8), "total_num_frames": 0}, "times of a video's frames are unknown: .*0 frames at 4 fps"),
+        ({**metadata(8), "frames_indices": ["x"] * 8}, "times of a video's frames are unknown"),
         ({"fps": 4.0, "total_num_frames": 16}, "times of a video's frames are unknown"),
     ],
 )
