@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from deepeyes_patch.errors import RefusedRequest
 from tests.lab import models, processors, reference
 from tests.lab.processors import Processed
 from tests.sglang import rollouts
@@ -106,7 +107,9 @@ def test_an_image_of_another_size_under_the_same_ids_is_refused(
 ) -> None:
     request = expanded(folder, seeded(1, 2))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"image 1 of 2: input_ids hold \d+ .* image processor makes"):
+        with pytest.raises(
+            RefusedRequest, match=r"image 1 of 2: input_ids hold \d+ .* image processor makes"
+        ):
             processors.process(served, request.ids, [request.images[0], picture(448, 448)])
         assert_exact(folder, processors.process(served, request.ids, request.images), request)
 

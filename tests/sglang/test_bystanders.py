@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import deepeyes_patch
+from deepeyes_patch.errors import RefusedRequest
 from tests.lab import family, models, processors
 from tests.lab.installed import has_module
 from tests.sglang import rollouts
@@ -137,10 +138,10 @@ def test_drifted_short_ids_are_exact_or_refused(
     if is_exact(folder, stock, sent):
         assert_same(ours, stock)
     else:
-        assert isinstance(ours, ValueError)
+        assert isinstance(ours, RefusedRequest)
         assert "are not the caller's" in str(ours)
     if keeping != "1":
-        assert isinstance(ours, ValueError), "stock was thought to drift here"
+        assert isinstance(ours, RefusedRequest), "stock was thought to drift here"
 
 
 def test_expanded_ids_are_refused(
@@ -150,7 +151,9 @@ def test_expanded_ids_are_refused(
     assert not is_exact(folder, attempt(bystander, sent, seconds=3), sent)
     request.getfixturevalue("patched")
     first, last = spans(folder, sent.ids)[0]
-    with pytest.raises(ValueError, match=rf"hold {last - first + 1} image placeholders.*position {first} on"):
+    with pytest.raises(
+        RefusedRequest, match=rf"hold {last - first + 1} image placeholders.*position {first} on"
+    ):
         processors.process(bystander, sent.ids, sent.images)
 
 
@@ -161,7 +164,7 @@ def test_wrong_counts_and_strays_are_refused(folder: Path, bystander: Any, patch
         (ids, IMAGES + IMAGES[:1], r"hold 2 image placeholder.*3 image"),
         ([*ids, token], IMAGES, r"hold 3 image placeholder.*2 image"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(RefusedRequest, match=message):
             processors.process(bystander, wrong, images)
     # Upstream takes this one for text, and drops the image.
     stray = [*rollouts.tokenize(folder, "Look: "), token]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.observe import counters
 from tests.lab import models, processors
 from tests.sglang import rollouts, ways
@@ -36,7 +37,7 @@ def test_requests_are_counted_by_what_became_of_them(folder: Path, processor: An
         "media": (request.ids, [PICTURES[0], None]),
     }
     for ids, images in refused.values():
-        with pytest.raises(ValueError):  # noqa: PT011
+        with pytest.raises(RefusedRequest):
             processors.process(processor, ids, images)
     assert counts() == {"restored": 1, "passed": 1, **{f"refused:{reason}": 1 for reason in refused}}
 

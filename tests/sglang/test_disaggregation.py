@@ -19,6 +19,7 @@ import zmq
 import zmq.asyncio
 
 import deepeyes_patch
+from deepeyes_patch.errors import RefusedRequest
 from tests.lab import processors, reference
 from tests.sglang import rollouts
 from tests.sglang.rollouts import Request, picture
@@ -87,12 +88,12 @@ def test_stock_fails_on_expanded_ids(folder: Path, processor: Any) -> None:
 def test_refused(folder: Path, processor: Any, patched: None) -> None:
     ids = REQUESTS["expanded"](folder).ids
     first = rollouts.spans(folder, ids)[0][0]
-    with pytest.raises(ValueError, match="image 0 of 2"):
+    with pytest.raises(RefusedRequest, match="image 0 of 2"):
         build(folder, processor, ids[:first] + ids[first + 1 :])
-    with pytest.raises(ValueError, match=r"1 image span.*2 image"):
+    with pytest.raises(RefusedRequest, match=r"1 image span.*2 image"):
         build(folder, processor, ids[rollouts.spans(folder, ids)[0][1] + 2 :])
     if not knows_images_only():
-        with pytest.raises(ValueError, match="video data with input_ids"):
+        with pytest.raises(RefusedRequest, match="video data with input_ids"):
             processor.get_mm_data(ids, {}, img_grid_thw=None, video_grid_thw=torch.tensor([[2, 4, 4]]))
 
 
@@ -263,7 +264,7 @@ def test_refused_in_the_tokenizer(
         stock = None
     assert stock is None
     request.getfixturevalue("patched")
-    with pytest.raises(ValueError, match="image 0 of 2: input_ids hold"):
+    with pytest.raises(RefusedRequest, match="image 0 of 2: input_ids hold"):
         taken(folder, processor, bad)
 
 

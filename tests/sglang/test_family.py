@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import deepeyes_patch
+from deepeyes_patch.errors import RefusedRequest
 from tests.lab import family, processors
 from tests.lab.installed import has_module
 from tests.sglang import rollouts, test_processor, ways
@@ -137,12 +138,12 @@ def assert_same(ours: processors.Processed, theirs: processors.Processed) -> Non
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_a_message(name: str, folder: Path, processor: Any, patched: None) -> None:
     ids, images, message = REFUSALS[name](test_processor._Good(folder))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RefusedRequest, match=message):
         processors.process(processor, ids, images)
 
 
 def test_audio_and_a_video_that_the_ids_do_not_hold(folder: Path, processor: Any, patched: None) -> None:
     request = rollouts.expanded(folder, PICTURES[:1])
     for medium in ("audio", "video"):
-        with pytest.raises(ValueError, match=medium):
+        with pytest.raises(RefusedRequest, match=medium):
             processors.process(processor, request.ids, request.images, **{f"{medium}_data": ["a"]})

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import deepeyes_patch
+from deepeyes_patch.errors import UnsupportedConfigError
 from tests.lab import qwen3_5
 
 EPS = 1e-6
@@ -289,7 +290,9 @@ def test_a_rope_in_another_layout_is_refused(
     if not affected():
         pytest.skip("this release needs no repair")
     monkeypatch.setitem(qwen3_5.ROPE, "mrope_interleaved", False)
-    with pytest.raises(ValueError, match=r"builds a MRotaryEmbedding that does not.*mrope_interleaved: true"):
+    with pytest.raises(
+        UnsupportedConfigError, match=r"builds a MRotaryEmbedding that does not.*mrope_interleaved: true"
+    ):
         qwen3_5.text_model(module)
 
 

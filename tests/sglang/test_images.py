@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageOps
 
+from deepeyes_patch.errors import RefusedRequest
 from tests.lab import models, processors
 from tests.sglang import rollouts
 from tests.sglang.rollouts import assert_exact, picture
@@ -68,7 +69,7 @@ def test_formats_that_hf_accepts(
     request = rollouts.expanded(folder, [Image.open(io.BytesIO(data)).convert("RGB")])
     processor = processors.build(kind)
     if form == "base64" and text.startswith("/") and takes_for_a_path():
-        with pytest.raises(ValueError, match="an image could not be loaded"):
+        with pytest.raises(RefusedRequest, match="an image could not be loaded"):
             processors.process(processor, request.ids, [sent])
         return
     assert_exact(folder, processors.process(processor, request.ids, [sent]), request)
@@ -117,7 +118,7 @@ def test_broken_images_are_refused_and_the_next_request_is_right(
     name: str, folder: Path, processor: Any, patched: None
 ) -> None:
     request = rollouts.expanded(folder, [BASE, picture(448, 224)])
-    with pytest.raises(ValueError, match=r"\w") as caught:
+    with pytest.raises(RefusedRequest, match=r"\w") as caught:
         processors.process(processor, request.ids, [BROKEN[name](), picture(448, 224)])
     assert len(str(caught.value)) < 2000
     assert_exact(folder, processors.process(processor, request.ids, request.images), request)
@@ -130,7 +131,7 @@ def test_a_url_in_a_dict(folder: Path, processor: Any, patched: None) -> None:
     of_text = rollouts.attempt(processor, rollouts.Request([], [image], []), rollouts.conversation(1))
     of_ids = rollouts.attempt(processor, rollouts.Request(request.ids, [image], request.ids))
     if isinstance(of_text, Exception) or of_text.grids is None:  # 0.5.3 takes any dict for embeddings
-        assert isinstance(of_ids, ValueError)
+        assert isinstance(of_ids, RefusedRequest)
     else:
         assert_exact(folder, of_ids, request)
 
@@ -138,7 +139,7 @@ def test_a_url_in_a_dict(folder: Path, processor: Any, patched: None) -> None:
 @pytest.mark.parametrize("item", [None, 17, [BASE], (BASE,)])
 def test_what_is_no_image(item: Any, folder: Path, processor: Any, patched: None) -> None:
     request = rollouts.expanded(folder, [BASE, BASE])
-    with pytest.raises(ValueError, match=r"image_data\[1\] is .*no image"):
+    with pytest.raises(RefusedRequest, match=r"image_data\[1\] is .*no image"):
         processors.process(processor, request.ids, [BASE, item])
 
 

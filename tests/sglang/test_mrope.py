@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import deepeyes_patch
+from deepeyes_patch.errors import UnsupportedConfigError
 from deepeyes_patch.mrope.lanes import interleaved_axes
 
 MODULE = "sglang.srt.layers.rotary_embedding"
@@ -170,7 +171,7 @@ def test_the_cache_keeps_both_apart(installed: Any) -> None:
 def test_sections_that_do_not_fit_are_an_error(installed: Any) -> None:
     if native(installed):
         pytest.skip("this release interleaves by itself")
-    with pytest.raises(ValueError, match=r"mrope_section \[16, 16, 16\] sums to 48.*needs 64"):
+    with pytest.raises(UnsupportedConfigError, match=r"mrope_section \[16, 16, 16\] sums to 48.*needs 64"):
         build(installed, {**INTERLEAVED, "mrope_section": [16, 16, 16]})
 
 

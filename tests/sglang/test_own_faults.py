@@ -77,6 +77,11 @@ def wrong_length(folder: Path, processor: Any) -> Any:
     return answer(processor, ids[:first] + ids[first + 1 :], IMAGES)
 
 
+def stray(folder: Path, processor: Any) -> Any:
+    request = rollouts.expanded(folder, IMAGES)
+    return answer(processor, [*request.ids, rollouts.vision(folder).image], IMAGES)
+
+
 def no_image(folder: Path, processor: Any) -> Any:
     return answer(processor, rollouts.short(folder, IMAGES).ids, [bytes(range(256))])
 
@@ -113,6 +118,7 @@ PATHS: dict[str, tuple[Ask, models.Kind]] = {
     "preprocessed": (preprocessed, "qwen2_5_vl"),
     **({"video": (video, "qwen3_vl"), "video, Qwen2.5-VL": (video, "qwen2_5_vl")} if tells_times() else {}),
     "refused": (wrong_length, "qwen2_5_vl"),
+    "stray placeholder": (stray, "qwen2_5_vl"),
     "no image": (no_image, "qwen2_5_vl"),
     "admitted": (admitted, "qwen2_5_vl"),
     **({"embedded": (embedded, "qwen2_5_vl")} if ENCODERS else {}),

@@ -93,14 +93,14 @@ def test_one_placeholder_is_not_short_for_many(
 ) -> None:
     """By SGLang's contract these come expanded; one placeholder would meet many feature rows."""
     request = rollouts.short(folder, IMAGES)
-    with pytest.raises(ValueError, match="image 0 of 2: input_ids hold 1 image placeholders"):
+    with pytest.raises(RefusedRequest, match="image 0 of 2: input_ids hold 1 image placeholders"):
         processors.process(processor, request.ids, [make(folder, IMAGES)])
 
 
 def test_without_grids_refused(folder: Path, processor: Any, make: Any, patched: None) -> None:
     item = make(folder, IMAGES)
     del item["image_grid_thw"]
-    with pytest.raises(ValueError, match="holds no image_grid_thw"):
+    with pytest.raises(RefusedRequest, match="holds no image_grid_thw"):
         processors.process(processor, drifted(folder).ids, [item])
 
 
@@ -126,7 +126,7 @@ def test_spellings_of_the_grids(grid: Any, folder: Path, processor: Any, make: A
 )
 def test_grids_that_are_none(grid: Any, folder: Path, processor: Any, make: Any, patched: None) -> None:
     item = {**make(folder, IMAGES), "image_grid_thw": grid}
-    with pytest.raises(ValueError, match="image_grid_thw must be"):
+    with pytest.raises(RefusedRequest, match="image_grid_thw must be"):
         processors.process(processor, drifted(folder).ids, [item])
 
 
@@ -134,7 +134,7 @@ def test_rows_that_do_not_fit_the_grids(folder: Path, processor: Any, make: Any,
     item = make(folder, IMAGES)
     name = "feature" if "feature" in item else "pixel_values"
     item[name] = item[name][:20]
-    with pytest.raises(ValueError, match=rf"holds {name} of shape \[20, .*demands"):
+    with pytest.raises(RefusedRequest, match=rf"holds {name} of shape \[20, .*demands"):
         processors.process(processor, drifted(folder).ids, [item])
 
 
@@ -149,7 +149,7 @@ def test_positions_of_the_callers_own(folder: Path, processor: Any, make: Any, p
     }
     outcome = rollouts.attempt(processor, Request(request.ids, [wrong], request.expected_ids))
     if isinstance(outcome, Exception):
-        assert isinstance(outcome, ValueError)
+        assert isinstance(outcome, RefusedRequest)
         assert "M-RoPE positions" in str(outcome)
     else:
         grids = rollouts.image_grids(folder, IMAGES)
@@ -158,14 +158,14 @@ def test_positions_of_the_callers_own(folder: Path, processor: Any, make: Any, p
 
 def test_mixed_with_raw_images_refused(folder: Path, processor: Any, make: Any, patched: None) -> None:
     images = [make(folder, IMAGES[:1]), IMAGES[1]]
-    with pytest.raises(ValueError, match=r"mixes 1 preprocessed item.*1 raw"):
+    with pytest.raises(RefusedRequest, match=r"mixes 1 preprocessed item.*1 raw"):
         processors.process(processor, drifted(folder).ids, images)
 
 
 def test_counts_that_differ_refused(folder: Path, processor: Any, make: Any, patched: None) -> None:
-    with pytest.raises(ValueError, match=r"2 image span.*1 image"):
+    with pytest.raises(RefusedRequest, match=r"2 image span.*1 image"):
         processors.process(processor, drifted(folder).ids, [make(folder, IMAGES[:1])])
-    with pytest.raises(ValueError, match="image 0 of 2"):
+    with pytest.raises(RefusedRequest, match="image 0 of 2"):
         processors.process(processor, drifted(folder).ids, [make(folder, IMAGES[::-1])])
 
 
