@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interpreters import CHECKOUT
+from tests.lab import cputime
 
 SECONDS = 30
 
@@ -60,7 +61,7 @@ def test_a_second_signal_does_not_interrupt_stopping(again: signal.Signals, tmp_
     with subprocess.Popen(
         [sys.executable, "-c", TESTS, stubborn],
         cwd=CHECKOUT,
-        env={**os.environ, "PID_FILE": str(pid_file)},
+        env={**os.environ, "PID_FILE": str(pid_file), cputime.LOG: ""},
         stderr=subprocess.PIPE,
         text=True,
     ) as tests:
