@@ -45,6 +45,7 @@ NO_MESSAGES = {
     f"offsets of shape {GAP}",
     "offsets that are no pairs",
     f"{GAP} is no reason for a refusal",  # for whoever writes a refusal
+    f"{GAP} frames at {GAP} fps",  # part of "the times of a video's frames are unknown"
     # The help of a Prometheus counter.
     "Requests that deepeyes-patch restored, passed through to SGLang, or refused (by reason).",
 }
