@@ -49,7 +49,6 @@ TABLE: dict[str, Row] = {
     "tests/docs/test_security.py": Row(TEST),
     # The core of the processor suite: what a release can do in another way than the next one.
     "tests/sglang/test_admit.py": Row(CHECK),
-    "tests/sglang/test_bystanders.py": Row(CHECK),
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),
     "tests/sglang/test_fail_fast.py": Row(CHECK),
@@ -69,6 +68,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_renamed.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
+    "tests/sglang/test_unserved.py": Row(CHECK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
     "tests/e2e/test_faults.py": Row(CHECK),

@@ -1,11 +1,12 @@
-"""Classes that derive from the Qwen-VL processor and are not ours to serve.
+"""Classes that derive from the Qwen-VL processor and are not served by us.
 
-InternS1 and POINTS override the outermost method and inherit what we wrapped below it; PaddleOCR-VL with a
-configuration that names no ``vision_end_token_id`` inherits all of it, and lacks what the repair reads. Text
-and short requests must be stock's own, ids that stock would explode or drift on a clear error.
+InternS1 and POINTS override the outermost method and inherit the methods below it, which we have wrapped.
+PaddleOCR-VL inherits everything; with a configuration that names no ``vision_end_token_id`` it lacks what the
+repair reads. Text and short requests must get stock's own results. Ids that stock would explode on, or turn
+into others, must be refused with a clear message.
 
-The HF processors of InternS1 and POINTS are code from the hub. These classes run on those of the Qwen models
-that they were made from, which is what SGLang's classes ask of them.
+The HF processors of InternS1 and POINTS are code from the hub. Here these classes run on the HF processors of
+the Qwen models that they were made from.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def folder(name: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bystander(name: str) -> Any:
+def unserved(name: str) -> Any:
     """Constructed where the repair is on, as in a server; that must not stop it."""
     deepeyes_patch.install(["processor"])
     try:
@@ -117,24 +118,24 @@ def is_exact(folder: Path, outcome: Any, request: Request) -> bool:
 
 @pytest.mark.parametrize("form", ["text", "short"])
 def test_text_and_short_requests_are_bit_for_bit_stock(
-    form: str, folder: Path, bystander: Any, keeping: str, request: pytest.FixtureRequest
+    form: str, folder: Path, unserved: Any, keeping: str, request: pytest.FixtureRequest
 ) -> None:
     text = rollouts.spelled(folder, rollouts.conversation(2))
     prompt = text if form == "text" else rollouts.tokenize(folder, text)
-    stock = processors.process(bystander, prompt, IMAGES)
+    stock = processors.process(unserved, prompt, IMAGES)
     request.getfixturevalue("patched")
-    ours = processors.process(bystander, prompt, IMAGES)
+    ours = processors.process(unserved, prompt, IMAGES)
     assert_same(ours, stock)
     assert is_exact(folder, ours, rollouts.short(folder, IMAGES))
 
 
 def test_drifted_short_ids_are_exact_or_refused(
-    folder: Path, bystander: Any, keeping: str, request: pytest.FixtureRequest
+    folder: Path, unserved: Any, keeping: str, request: pytest.FixtureRequest
 ) -> None:
     sent = rollouts.drifted(folder, rollouts.short(folder, IMAGES), "between")
-    stock = attempt(bystander, sent)
+    stock = attempt(unserved, sent)
     request.getfixturevalue("patched")
-    ours = attempt(bystander, sent)
+    ours = attempt(unserved, sent)
     if is_exact(folder, stock, sent):
         assert_same(ours, stock)
     else:
@@ -145,19 +146,19 @@ def test_drifted_short_ids_are_exact_or_refused(
 
 
 def test_expanded_ids_are_refused(
-    folder: Path, bystander: Any, keeping: str, request: pytest.FixtureRequest
+    folder: Path, unserved: Any, keeping: str, request: pytest.FixtureRequest
 ) -> None:
     sent = rollouts.drifted(folder, rollouts.expanded(folder, IMAGES), "between")
-    assert not is_exact(folder, attempt(bystander, sent, seconds=3), sent)
+    assert not is_exact(folder, attempt(unserved, sent, seconds=3), sent)
     request.getfixturevalue("patched")
     first, last = spans(folder, sent.ids)[0]
     with pytest.raises(
         RefusedRequest, match=rf"hold {last - first + 1} image placeholders.*position {first} on"
     ):
-        processors.process(bystander, sent.ids, sent.images)
+        processors.process(unserved, sent.ids, sent.images)
 
 
-def test_wrong_counts_and_strays_are_refused(folder: Path, bystander: Any, patched: None) -> None:
+def test_wrong_counts_and_strays_are_refused(folder: Path, unserved: Any, patched: None) -> None:
     ids, token = rollouts.short(folder, IMAGES).ids, rollouts.vision(folder).image
     for wrong, images, message in (
         (ids, IMAGES[:1], r"hold 2 image placeholder.*1 image"),
@@ -165,11 +166,11 @@ def test_wrong_counts_and_strays_are_refused(folder: Path, bystander: Any, patch
         ([*ids, token], IMAGES, r"hold 3 image placeholder.*2 image"),
     ):
         with pytest.raises(RefusedRequest, match=message):
-            processors.process(bystander, wrong, images)
+            processors.process(unserved, wrong, images)
     # Upstream takes this one for text, and drops the image.
     stray = [*rollouts.tokenize(folder, "Look: "), token]
     with pytest.raises(ValueError, match=r"are not the caller's|placed images at|Mismatch|mismatch"):
-        processors.process(bystander, stray, IMAGES[:1])
+        processors.process(unserved, stray, IMAGES[:1])
 
 
 def test_a_qwen_model_without_vision_end_is_not_constructed(patched: None) -> None:
