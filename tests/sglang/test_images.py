@@ -131,7 +131,7 @@ def test_a_url_in_a_dict(folder: Path, processor: Any, patched: None) -> None:
     of_text = rollouts.attempt(processor, rollouts.Request([], [image], []), rollouts.conversation(1))
     of_ids = rollouts.attempt(processor, rollouts.Request(request.ids, [image], request.ids))
     if isinstance(of_text, Exception) or of_text.grids is None:  # 0.5.3 takes any dict for embeddings
-        assert isinstance(of_ids, RefusedRequest)
+        assert isinstance(of_ids, ValueError)  # ours, or SGLang's own
     else:
         assert_exact(folder, of_ids, request)
 
