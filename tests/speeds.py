@@ -52,6 +52,10 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),
     "tests/sglang/test_fail_fast.py": Row(CHECK),
+    "tests/sglang/test_family.py": Row(CHECK),
+    "tests/sglang/test_family.py::test_it_is_served_by_us_or_not_at_all": Row(TEST),
+    "tests/sglang/test_gated_attention.py": Row(CHECK),
+    "tests/sglang/test_gated_attention.py::test_images": Row(TEST),
     "tests/sglang/test_grids.py": Row(CHECK),
     "tests/sglang/test_grids.py::TestResizedTwice::test_stock_differs_for_qwen3_vl": Row(NIGHTLY, _STOCK),
     "tests/sglang/test_http_workers.py": Row(CHECK),
@@ -60,16 +64,12 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_own_faults.py": Row(CHECK),
     "tests/sglang/test_preprocessed.py": Row(CHECK),
     "tests/sglang/test_processor.py": Row(CHECK),
-    "tests/sglang/test_processor.py::test_concurrent_requests_do_not_mix": Row(TEST),
     "tests/sglang/test_reference.py": Row(CHECK),
     "tests/sglang/test_renamed.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_unserved.py": Row(CHECK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
-    "tests/sglang/test_vocabulary.py::test_sampled_ids_are_kept": Row(
-        NIGHTLY, "ids of real vocabularies take the same way as those of the tiny models in test_processor.py"
-    ),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
     "tests/e2e/test_faults.py": Row(CHECK),
     "tests/e2e/test_prefix_cache.py": Row(CHECK),
@@ -78,14 +78,7 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_rope.py": Row(CHECK),
     "tests/e2e/test_ways_in.py": Row(CHECK),
     # Servers of their own, or minutes.
-    "tests/e2e/test_disaggregation.py": Row(
-        NIGHTLY, "tests/sglang/test_disaggregation.py asks the same classes of SGLang's without servers"
-    ),
-    "tests/e2e/test_limits.py": Row(
-        NIGHTLY,
-        "test_rollout.py has our refusal of ids that SGLang cuts; the other bounds are SGLang's and the "
-        "HF processor's",
-    ),
+    "tests/e2e/test_disaggregation.py::test_stock": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_engine.py::test_stock_raises_what_its_code_runs_into": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_loses_every_sample_with_expanded_ids": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_with_one_placeholder_an_image": Row(NIGHTLY, _STOCK),
@@ -126,9 +119,9 @@ TABLE: dict[str, Row] = {
     ),
 }
 
-# 0.5.16 gets Qwen3.5's positions wrong on CUDA; the newest release needs no repair there.
+# The rope of 0.5.3 and a rollout on it are in the core. The legacy loader, as in the DeepEyes image:
 ALSO: dict[str, tuple[str, ...]] = {
-    "0.5.16": ("tests/sglang/test_gated_attention.py",),
+    "0.5.12.post1": ("tests/e2e/test_altered.py::test_a_file_edited_in_place",),
 }
 
 
