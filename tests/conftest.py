@@ -1,11 +1,32 @@
-"""``--speed``: which of the tests run. ``tests/speeds.py`` has the list."""
+"""``--speed``: which of the tests run (``tests/speeds.py`` has the list). And a bound on each of them."""
 
 from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Iterator
 
 import pytest
 
 from tests import speeds
 from tests.lab.releases import RELEASES, TESTED
+
+# No test takes this long. One that hangs ends the run, and says where it hangs.
+HANG_SECONDS = 900
+_stderr = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_stderr] = os.dup(2)  # while a test runs, pytest captures the other one
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=item.config.stash[_stderr])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -150,6 +150,7 @@ def waited(folder: Path, processor: Any, ids: list[int] | None, text: str | None
     accepted = inspect.signature(cls).parameters
     waiting = cls(**{name: value for name, value in fields.items() if name in accepted})
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.linger = 0  # else leaving waits for ever, if the other end was closed before the message came
         socket.connect(f"tcp://127.0.0.1:{waiting.embedding_port}")
         socket.send_multipart(encoded(folder))
         deadline = time.monotonic() + WAITING_SECONDS
@@ -159,6 +160,9 @@ def waited(folder: Path, processor: Any, ids: list[int] | None, text: str | None
             except Exception as error:
                 waiting.error = error
                 waiting.recv_socket.close()  # its context waits for that, whenever it is collected
+    if waiting.status.name == "PENDING" and waiting.error is None:
+        waiting.recv_socket.close()
+        raise AssertionError(f"still waiting after {WAITING_SECONDS} seconds")
     return waiting
 
 
@@ -236,8 +240,12 @@ def taken(folder: Path, processor: Any, ids: list[int]) -> Any:
     made.model_type = processor.model_type
 
     async def take() -> Any:
-        with zmq.asyncio.Context() as context, context.socket(zmq.PUSH) as push:
-            pull = context.socket(zmq.PULL)
+        with (
+            zmq.asyncio.Context() as context,
+            context.socket(zmq.PUSH) as push,
+            context.socket(zmq.PULL) as pull,
+        ):
+            push.linger = 0
             push.connect(f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}")
             await push.send_multipart(encoded(folder))
             return await asyncio.wait_for(made._recv_mm_data("r", pull, processor, ids), WAITING_SECONDS)
