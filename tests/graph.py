@@ -1,12 +1,12 @@
 """Print the import graph of ``deepeyes_patch``, made from the code: ``python -m tests.graph``.
 
-Without an option: every room, and what each of its modules imports of other modules of ours. Imports inside
+Without an option: every layer, and what each of its modules imports of other modules of ours. Imports inside
 functions count; imports for type checkers alone do not. What is handed over by name is listed apart, because
 those are no imports: public names, the module that ``bootstrap`` activates, programs that are started as
 processes of their own, and the wrappers that the table of seams names.
 
-With ``--mermaid`` or ``--dot``: one drawing of the rooms, for ``docs/*/design.md``. A solid arrow is an
-import; it is left out where a longer way of arrows leads to the same room. A dotted arrow is a hand-over by
+With ``--mermaid`` or ``--dot``: one drawing of the layers, for ``docs/*/design.md``. A solid arrow is an
+import; it is left out where a longer way of arrows leads to the same layer. A dotted arrow is a hand-over by
 name.
 """
 
@@ -34,14 +34,14 @@ LEVELS = (
     ("settings", "errors", "bootstrap"),
 )
 BASE = LEVELS[-1]
-_ROOM_OF = {"": "bootstrap", "__main__": "cli"}  # `__init__.py` belongs to bootstrap, which it starts
+_LAYER_OF = {"": "bootstrap", "__main__": "cli"}  # `__init__.py` belongs to bootstrap, which it starts
 
 Graph = dict[str, set[str]]
 
 
 @functools.cache
 def modules() -> dict[str, Path]:
-    """Every module by its name below ``deepeyes_patch``; a room's own file has the room's name."""
+    """Every module by its name below ``deepeyes_patch``; a layer's own file has the layer's name."""
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         *folders, last = path.relative_to(PACKAGE).with_suffix("").parts
@@ -49,14 +49,14 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def room(module: str) -> str:
-    """The room of a module; each module of the lowest level is a room of its own."""
-    return _ROOM_OF.get(module, module.partition(".")[0])
+def layer(module: str) -> str:
+    """The layer of a module; each module of the lowest level is a layer of its own."""
+    return _LAYER_OF.get(module, module.partition(".")[0])
 
 
 def level(module: str) -> int:
     """0 is the top."""
-    (found,) = (number for number, rooms in enumerate(LEVELS) if room(module) in rooms)
+    (found,) = (number for number, layers in enumerate(LEVELS) if layer(module) in layers)
     return found
 
 
@@ -123,11 +123,11 @@ def hand_overs() -> Mapping[str, frozenset[str]]:
     return {name: frozenset(named) - {name} - imports()[name] for name, named in found.items()}
 
 
-def rooms(graph: Mapping[str, frozenset[str]]) -> Graph:
-    """A graph of modules as a graph of rooms."""
+def layers(graph: Mapping[str, frozenset[str]]) -> Graph:
+    """A graph of modules as a graph of layers."""
     found: Graph = defaultdict(set)
     for name, targets in graph.items():
-        found[room(name)] |= {room(target) for target in targets} - {room(name)}
+        found[layer(name)] |= {layer(target) for target in targets} - {layer(name)}
     return found
 
 
@@ -165,9 +165,9 @@ def _reduced(graph: Graph) -> Graph:
 
 
 def _arrows() -> Iterator[tuple[str, str, bool]]:
-    """(from, to, by name) between the rooms of the drawing, from top to bottom."""
+    """(from, to, by name) between the layers of the drawing, from top to bottom."""
     order = [name for names in LEVELS for name in names]
-    for graph, by_name in ((_reduced(rooms(imports())), False), (rooms(hand_overs()), True)):
+    for graph, by_name in ((_reduced(layers(imports())), False), (layers(hand_overs()), True)):
         for name in order:
             for target in sorted(graph.get(name, ()), key=order.index):
                 if not (by_name and target in BASE):  # public names that need no drawing
@@ -175,7 +175,7 @@ def _arrows() -> Iterator[tuple[str, str, bool]]:
 
 
 def mermaid() -> str:
-    """The rooms as a Mermaid flowchart, which GitHub draws."""
+    """The layers as a Mermaid flowchart, which GitHub draws."""
     lines = ["flowchart TD"]
     lines += [f"    {name}" for names in LEVELS for name in names]
     lines += [f"    {name} {'-.->' if by_name else '-->'} {target}" for name, target, by_name in _arrows()]
@@ -183,8 +183,8 @@ def mermaid() -> str:
 
 
 def dot() -> str:
-    """The rooms as a Graphviz digraph."""
-    lines = ["digraph rooms {", "    node [shape=box]"]
+    """The layers as a Graphviz digraph."""
+    lines = ["digraph layers {", "    node [shape=box]"]
     lines += [f"    {{ rank=same; {'; '.join(names)} }}" for names in LEVELS]
     lines += [
         f"    {name} -> {target}{' [style=dotted]' if by_name else ''}" for name, target, by_name in _arrows()
@@ -193,14 +193,14 @@ def dot() -> str:
 
 
 def text() -> str:
-    """Every room, and what each of its modules imports."""
+    """Every layer, and what each of its modules imports."""
     lines = []
     for names in LEVELS:
         for name in names:
             lines.append(name)
             for module in modules():
                 targets = sorted(imports()[module])
-                if room(module) == name and targets:
+                if layer(module) == name and targets:
                     shown = module or "__init__"
                     lines.append(f"    {shown}: {', '.join(target or NAME for target in targets)}")
     lines.append("by name")

@@ -63,12 +63,12 @@ def require_all_modules() -> None:
         A module was not installed, or has been removed.
     """
     folder = os.path.dirname(deepeyes_patch.__file__)
-    for room, names in MODULES.items():
-        present = {module.name for module in pkgutil.iter_modules([os.path.join(folder, room)])}
+    for layer, names in MODULES.items():
+        present = {module.name for module in pkgutil.iter_modules([os.path.join(folder, layer)])}
         for name in names:
             if name not in present:
                 raise DeepEyesPatchError(
-                    f"deepeyes_patch.{room}.{name} is missing from the installation in {folder}. "
+                    f"deepeyes_patch.{layer}.{name} is missing from the installation in {folder}. "
                     f"Run: pip install --force-reinstall deepeyes-patch"
                 )
 

@@ -73,16 +73,16 @@ def test_one_module_missing(damaged: Interpreter, name: str) -> None:
         assert damaged.run(HOOKS_LIVE).printed() == "False"
 
 
-@pytest.mark.parametrize("room", sorted(integrity.MODULES))
-def test_a_room_missing(damaged: Interpreter, room: str) -> None:
-    with away(damaged.site_packages / "deepeyes_patch" / room):
+@pytest.mark.parametrize("layer", sorted(integrity.MODULES))
+def test_a_layer_missing(damaged: Interpreter, layer: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / layer):
         assert_quiet(damaged)
         assert_stopped(damaged, ON, "deepeyes", "pip install --force-reinstall deepeyes-patch")
 
 
-@pytest.mark.parametrize("room", sorted(integrity.MODULES))
-def test_the_docstring_of_a_room_missing(damaged: Interpreter, room: str) -> None:
-    with away(damaged.site_packages / "deepeyes_patch" / room / "__init__.py"):
+@pytest.mark.parametrize("layer", sorted(integrity.MODULES))
+def test_the_docstring_of_a_layer_missing(damaged: Interpreter, layer: str) -> None:
+    with away(damaged.site_packages / "deepeyes_patch" / layer / "__init__.py"):
         assert_live(damaged)
 
 

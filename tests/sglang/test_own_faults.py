@@ -34,7 +34,7 @@ from tests.sglang.test_videos import tells_times
 IMAGES = [picture(448, 224)]
 # Worker threads and re-tokenizing, where a release has them.
 WAY = ways.ways()[-1]
-ROOMS = ("deepeyes_patch.request", "deepeyes_patch.ids")
+LAYERS = ("deepeyes_patch.request", "deepeyes_patch.ids")
 ALONE = ("deepeyes_patch.seams.families",)
 
 Ask = Callable[[Path, Any], Any]
@@ -151,9 +151,9 @@ def installed() -> Iterator[None]:
 def ours() -> dict[CodeType, FunctionType]:
     """All functions and methods of the modules that serve a request, by their code."""
     names = [
-        f"{room}.{module.name}"
-        for room in ROOMS
-        for module in pkgutil.iter_modules(importlib.import_module(room).__path__)
+        f"{layer}.{module.name}"
+        for layer in LAYERS
+        for module in pkgutil.iter_modules(importlib.import_module(layer).__path__)
     ]
     found: dict[CodeType, FunctionType] = {}
     for name in [*names, *ALONE]:

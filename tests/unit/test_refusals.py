@@ -82,8 +82,8 @@ def test_every_refusal_in_the_sources_has_a_reason_of_the_list() -> None:
 
 def test_the_road_of_a_request_raises_no_bare_value_error() -> None:
     """A ValueError that is no refusal leaves as a fault of ours, HTTP 500."""
-    for room in ("request", "ids"):
-        for path in (PACKAGE / room).glob("*.py"):
+    for layer in ("request", "ids"):
+        for path in (PACKAGE / layer).glob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for attempt in [node for node in ast.walk(tree) if isinstance(node, ast.Try)]:
                 # Raised and caught in one function: one `except` for what was found and for what was raised.

@@ -1,4 +1,4 @@
-"""How the rooms of the package hang together."""
+"""How the layers of the package hang together."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_no_circle_among_modules() -> None:
     assert graph.circle(graph.imports()) == []
 
 
-def test_no_circle_among_rooms() -> None:
-    assert graph.circle(graph.rooms(graph.imports())) == []
+def test_no_circle_among_layers() -> None:
+    assert graph.circle(graph.layers(graph.imports())) == []
 
 
 def test_no_arrow_upwards() -> None:
@@ -44,18 +44,18 @@ def test_no_arrow_upwards() -> None:
     assert upwards == []
 
 
-def test_the_package_states_the_order_of_the_rooms() -> None:
+def test_the_package_states_the_order_of_the_layers() -> None:
     assert deepeyes_patch.__doc__
     order = r"Imports go downwards only, in this order \(.*?\):(.*?\.) Each"
     (stated,) = re.findall(order, deepeyes_patch.__doc__, re.DOTALL)
-    rooms = re.findall(r"``([\w.]+)``", stated)
-    assert rooms == [name for names in graph.LEVELS for name in names], (
+    layers = re.findall(r"``([\w.]+)``", stated)
+    assert layers == [name for names in graph.LEVELS for name in names], (
         "graph.LEVELS is the order that the tests hold"
     )
 
 
 @pytest.mark.parametrize("folder", sorted({*integrity.MODULES, "cli", "verification"}))
-def test_a_room_says_what_its_modules_do(folder: str) -> None:
+def test_a_layer_says_what_its_modules_do(folder: str) -> None:
     path = graph.modules()[folder]
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     modules = {name.split(".")[1] for name in graph.modules() if name.startswith(f"{folder}.")}
@@ -79,7 +79,7 @@ def test_the_graph_is_printed() -> None:
     for option, words in {
         "": "request.begin: errors, ids.request",
         "--mermaid": "flowchart TD\n",
-        "--dot": "digraph rooms {",
+        "--dot": "digraph layers {",
     }.items():
         done = subprocess.run(
             [sys.executable, "-m", "tests.graph", *option.split()],
@@ -105,10 +105,10 @@ def test_no_long_file(name: str) -> None:
 def test_the_modules_that_must_be_there_are_the_files_on_disk() -> None:
     found: dict[str, list[str]] = {}
     for name in graph.modules():
-        room, _, module = name.partition(".")
-        if module and room not in ("cli", "verification"):
-            found.setdefault(room, []).append(module)
-    assert {room: sorted(names) for room, names in integrity.MODULES.items()} == found
+        layer, _, module = name.partition(".")
+        if module and layer not in ("cli", "verification"):
+            found.setdefault(layer, []).append(module)
+    assert {layer: sorted(names) for layer, names in integrity.MODULES.items()} == found
 
 
 HEAVY = ("torch", "sglang", "transformers", "triton")
