@@ -35,7 +35,7 @@ help:
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
 	@echo "make cost [SPEED=check]   CPU seconds of each suite, and of each start of a server"
-	@echo "make coverage   the branches that \`make nightly\` visits and \`make test\` does not"
+	@echo "make coverage   after \`make nightly\`: the branches that it visited and \`make test\` does not"
 
 check:
 	@$(TOGETHER) SPEED=check $(CHECK_SUITES)
@@ -54,7 +54,7 @@ cost:
 	@$(PYTHON) -m tests.cost --speed=$(SPEED) $(SUITES)
 
 coverage:
-	@$(PYTHON) -m tests.coverage $(filter-out lint matrix load fuzz,$(NIGHTLY_SUITES))
+	@$(PYTHON) -m tests.coverage
 
 lab:
 	@$(PYTHON) tests/lab/environments.py

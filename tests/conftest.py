@@ -51,6 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    nothing = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+    if nothing and session.config.getoption("--speed") == speeds.ADDED:  # `make test` runs all of this suite
+        session.exitstatus = pytest.ExitCode.OK
+
+
 def _older_release() -> str | None:
     """The release of this environment; None for the newest, and for one that the lab does not know yet."""
     from tests.lab import flags

@@ -52,6 +52,7 @@ class Ended:
     wall: float
     said: str
     servers: list[dict[str, Any]] = field(default_factory=list)
+    speed: str = speeds.NIGHTLY
 
     @property
     def tests(self) -> dict[str, int]:
@@ -66,29 +67,33 @@ def log_of(suite: str, speed: str) -> Path:
     return LOGS / f"{suite}-{speed}.log"
 
 
+# A suite, and the speed at which it runs.
+Part = tuple[str, str]
+
+
 def together(
-    suites: Sequence[str],
-    speed: str,
+    parts: Sequence[Part],
     jobs: int,
-    started: Callable[[str], None] = lambda suite: None,
-    env: Mapping[str, str] | None = None,
+    started: Callable[[Part], None] = lambda part: None,
+    env: Callable[[Part], Mapping[str, str]] = lambda part: {},
 ) -> Iterator[Ended]:
     """Run ``make SUITE`` for each, so many at the same time; yield each as it ends.
 
-    Closing the generator ends what runs, so that servers are stopped.
+    ``env`` tells what a part gets in its environment. Closing the generator ends what runs, so that servers
+    are stopped.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
-    waiting, running = list(suites), dict[str, subprocess.Popen[bytes]]()
+    waiting, running = list(parts), dict[Part, subprocess.Popen[bytes]]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                suite = waiting.pop(0)
-                started(suite)
-                running[suite] = _start(suite, speed, env or {})
-            for suite, process in list(running.items()):
+                part = waiting.pop(0)
+                started(part)
+                running[part] = _start(*part, env(part))
+            for part, process in list(running.items()):
                 if process.poll() is not None:
-                    del running[suite]
-                    yield _ended(suite, speed)
+                    del running[part]
+                    yield _ended(*part)
             time.sleep(0.2)
     finally:
         for process in running.values():
@@ -131,8 +136,9 @@ def _ended(suite: str, speed: str) -> Ended:
         servers = [json.loads(line) for line in _servers(log).read_text().splitlines()]
     said = last_words(log.read_text(errors="replace"))
     if not _result(log).exists():  # it was killed
-        return Ended(suite, 1, 0.0, 0.0, said, servers)
-    return Ended(suite, said=said, servers=servers, **json.loads(_result(log).read_text()))
+        return Ended(suite, 1, 0.0, 0.0, said, servers, speed)
+    result = json.loads(_result(log).read_text())
+    return Ended(suite, said=said, servers=servers, speed=speed, **result)
 
 
 def last_words(log: str) -> str:
@@ -240,7 +246,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     ended = []
     begin = time.monotonic()
-    for one in together(given.suites, given.speed, given.jobs):
+    for one in together([(suite, given.speed) for suite in given.suites], given.jobs):
         print(f"{one.suite}: {one.cpu:.0f} CPU seconds, {one.wall:.0f} s; {one.said}", flush=True)
         ended.append(one)
     print(f"\n{time.monotonic() - begin:.0f} s\n")

@@ -1,32 +1,29 @@
 """``make coverage``: the branches of our package that ``make nightly`` visits and ``make test`` does not.
 
-``python3 -m tests.coverage SUITE ...`` runs the suites twice: what ``make test`` runs of them, then what
-nightly adds. Subprocesses and servers are measured, too (`tests.lab.coverage_hook`). The result is printed,
-line by line, and kept in `REPORT`. ``--report`` prints it again from the data. A suite that fails is named,
-and its data counts. Standard library only; coverage.py lies in a layer of the lab.
+``make nightly`` collects the data, of subprocesses and servers too (`tests.lab.coverage_hook`), and prints
+the result at its end, line by line. Here it is made again from the data, and kept in `REPORT`. Standard
+library only; coverage.py lies in a layer of the lab.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests import cost, speeds
+from tests import speeds
+from tests.cost import Part
 from tests.lab import coverage_hook, environments
 from tests.lab.environments import CHECKOUT
 
 FOLDER = CHECKOUT / ".lab" / "coverage"
 REPORT = FOLDER / "report.md"
-JOBS = 2
+# They run no tests. Lint runs none of our code, and the others serve what the tests serve.
+UNMEASURED = ("matrix", "load", "fuzz", "lint")
 # Copies of the package, wherever an environment has it, count as the checkout's.
 CONFIG = f"""
 [run]
@@ -42,20 +39,23 @@ include = {CHECKOUT}/deepeyes_patch/*
 """
 
 
-def measure(suites: Sequence[str], layer: Path) -> None:
-    environments.ensure([environments.BASE, *{s.partition("-")[2] for s in suites if "-" in s}])
-    for speed in (speeds.TEST, speeds.ADDED):
-        folder = FOLDER / speed
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        env = {coverage_hook.FOLDER: str(folder), coverage_hook.LAYER: str(layer)}
-        os.environ.update(env)
-        for site_packages in (CHECKOUT / ".lab").glob("*/lib/python3.11/site-packages"):
-            if not site_packages.parents[2].is_symlink():  # the checkout's own, no layer of the cache
-                coverage_hook.enable(site_packages)
-        with contextlib.closing(cost.together(suites, speed, JOBS, env=env)) as ended:
-            for one in ended:
-                print(f"{speed}: {one.suite}: {one.said} ({one.code}), {one.wall / 60:.0f} min", flush=True)
+def environment(part: Part) -> dict[str, str]:
+    """What a part of ``make nightly`` gets in its environment; made ready for it."""
+    suite, speed = part
+    if suite in UNMEASURED:
+        return {}
+    folder = FOLDER / (speeds.TEST if speed == speeds.TEST else speeds.ADDED)
+    folder.mkdir(parents=True, exist_ok=True)
+    env = {coverage_hook.FOLDER: str(folder), coverage_hook.LAYER: str(environments.coverage_layer())}
+    for site_packages in (CHECKOUT / ".lab").glob("*/lib/python3.11/site-packages"):
+        if not site_packages.parents[2].is_symlink():  # the checkout's own, no layer of the cache
+            coverage_hook.enable(site_packages, env)
+    return env
+
+
+def forget() -> None:
+    """Remove all data."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def combined(folders: Sequence[Path], name: str, layer: Path) -> Any:
@@ -134,27 +134,15 @@ def _listed(title: str, files: dict[str, list[tuple[int, str]]]) -> Iterator[str
             yield f"    {where}:{line}{' ' if what else ''}{what}: {source[line - 1].strip()}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="SUITE")
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def write_report() -> None:
+    """Write `REPORT` from the data that there is, and print it."""
     layer = environments.coverage_layer()
-    if not given.report:
-        measure(given.suites, layer)
-    folders = {speed: FOLDER / speed for speed in (speeds.TEST, speeds.ADDED)}
-    present = [folder for folder in folders.values() if folder.exists()]
-    test = combined([folders[speeds.TEST]], "by-test", layer)
+    present = [folder for speed in (speeds.TEST, speeds.ADDED) if (folder := FOLDER / speed).exists()]
+    test = combined([FOLDER / speeds.TEST], "by-test", layer)
     everything = combined(present, "by-nightly", layer)
     REPORT.write_text("\n".join(report(test, everything)) + "\n", encoding="utf-8")
     print(REPORT.read_text(encoding="utf-8"))
-    return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("\ninterrupted; `python3 -m tests.coverage --report` shows what there is")
-        sys.exit(130)
+    write_report()

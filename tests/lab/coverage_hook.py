@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 FOLDER = "LAB_COVERAGE"  # where each process puts its data
 LAYER = "LAB_COVERAGE_LAYER"  # where the package lies
+# For a child that would notice: coverage.py imports modules and traces threads.
+UNMEASURED = {FOLDER: ""}
 DATA = "data"  # how the files are called, before a process's own suffix
 SAVE_SECONDS = 0.5
 # Before deepeyes_patch.pth in the alphabet: its start is measured, too.
 NAME = "aa_lab_coverage.pth"
 
 
-def enable(site_packages: Path) -> None:
-    """Measure the interpreters of this environment, if this process is measured."""
-    if os.environ.get(FOLDER):
+def enable(site_packages: Path, env: Mapping[str, str] = os.environ) -> None:
+    """Measure the interpreters of this environment that get ``env``, if these variables say so."""
+    if env.get(FOLDER):
         program = f"exec(compile(open({__file__!r}).read(), {__file__!r}, 'exec'), {{'__name__': 'start'}})"
-        line = f"import os; {FOLDER!r} in os.environ and {program}\n"
+        line = f"import os; os.environ.get({FOLDER!r}) and {program}\n"
         (site_packages / NAME).write_text(line, encoding="utf-8")
 
 

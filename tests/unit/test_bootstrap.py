@@ -20,6 +20,7 @@ from tests.interpreters import (
     copy_package,
     create,
 )
+from tests.lab import coverage_hook
 
 RELAX_ON = {"RELAX_DEEPEYES_QWEN_VL_PATCH": "1"}
 STATUS = "import deepeyes_patch; print(deepeyes_patch.status())\n"
@@ -236,7 +237,8 @@ faulthandler.dump_traceback_later(20, exit=True)
 import sglang
 thread.join()
 """
-    assert patched.run("-c", program + HOOKS_LIVE, module, environ=ON).printed() == "True"
+    environ = {**ON, **coverage_hook.UNMEASURED}
+    assert patched.run("-c", program + HOOKS_LIVE, module, environ=environ).printed() == "True"
 
 
 def test_many_threads_import_at_once(patched: Interpreter) -> None:

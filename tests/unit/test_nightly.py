@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import cost, nightly
+from tests import cost, coverage, nightly, speeds
 from tests.cost import Ended
 from tests.interpreters import CHECKOUT
 
@@ -49,6 +49,9 @@ def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(nightly, "STATE", tmp_path / "state.json")
     monkeypatch.setattr(nightly, "TALLY", tmp_path / "tally.md")
     monkeypatch.setattr(nightly, "digest", lambda: "the sources")
+    monkeypatch.setattr(nightly, "WHOLE", ("good", "bad"))
+    for name, result in (("environment", {}), ("forget", None), ("write_report", None)):
+        monkeypatch.setattr(coverage, name, lambda *given, result=result: result)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -64,7 +67,7 @@ def test_all_suites_run_and_the_tally_says_what_failed(
     text = (suites / "tally.md").read_text()
     assert "14 passed, 1 skipped, 1 failed." in text
     assert "Suites that failed: bad." in text
-    assert "| `good` | 12 passed, 1 skipped, 3 deselected |" in text
+    assert "| good | 12 passed, 1 skipped, 3 deselected |" in text
     assert text in capsys.readouterr().out
 
 
@@ -80,14 +83,26 @@ def test_what_has_passed_is_not_run_again_on_the_same_sources(
     assert ran(suites) == ["bad", "bad", "good", "good", "good"]
 
 
+def test_a_suite_of_tests_runs_in_two_parts(suites: Path) -> None:
+    (suites / "Makefile").write_text("parted:\n\t@echo $(SPEED) >> ran\n\t@echo '2 passed in 0.1s'\n")
+    nightly.run(["parted"], fresh=False)
+    assert ran(suites) == sorted([speeds.TEST, speeds.ADDED])
+    text = (suites / "tally.md").read_text()
+    assert "4 passed." in text
+    assert "| parted (test) | 2 passed |" in text
+    nightly.run(["parted"], fresh=False)
+    assert len(ran(suites)) == 2
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
-from tests import cost, nightly
+from tests import cost, coverage, nightly, speeds
 folder = Path(sys.argv[1])
 cost.MAKEFILE, cost.LOGS = folder / "Makefile", folder / "logs"
 nightly.STATE, nightly.TALLY = folder / "state.json", folder / "tally.md"
-nightly.JOBS = 1
+nightly.JOBS, nightly.WHOLE = 1, ("good", "slow", "bad")
+coverage.environment = coverage.forget = coverage.write_report = lambda *given: {}
 sys.argv[1:] = sys.argv[2:]
 sys.exit(nightly.main())
 """
@@ -140,7 +155,7 @@ def running(words: str) -> list[str]:
 
 
 def test_what_outlives_its_parent_is_counted(suites: Path) -> None:
-    (ended,) = cost.together(["busy"], "test", jobs=1)
+    (ended,) = cost.together([("busy", "test")], jobs=1)
     assert ended.code == 0
     assert ended.cpu >= 1
     table = list(cost.table([ended]))
