@@ -80,8 +80,13 @@ def _failures(process: Process) -> dict[str, str]:
     return {name: state for name, state in repairs.items() if state.startswith("failed")}
 
 
+def _counts(process: Process) -> dict[str, int]:
+    counts: dict[str, int] = (process.record or {}).get("counts", {})
+    return counts
+
+
 def _tally(process: Process) -> tuple[int, int, dict[str, int]]:
-    counts = (process.record or {}).get("counts", {})
+    counts = _counts(process)
     refused = {
         name.partition(":")[2]: count
         for name, count in counts.items()
@@ -104,6 +109,7 @@ def _as_json(process: Process) -> dict[str, Any]:
         "restored": restored,
         "passed": passed,
         "refused": refused,
+        "unknown_path": _counts(process).get(counters.UNKNOWN_PATH, 0),
     }
 
 
@@ -134,6 +140,12 @@ def _print(shown: list[Process], pid: int | None) -> None:
         if refused := _tally(process)[2]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
             print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), " " * 9))
+        if unknown := _counts(process).get(counters.UNKNOWN_PATH, 0):
+            words = (
+                f"unknown path: {unknown} of these requests took a path through SGLang that deepeyes-patch "
+                f"does not know, and only the last look judged them; please report it"
+            )
+            print(terminal.wrapped(words, " " * 9))
         if process.record["version"] != __version__:
             print(f"         runs deepeyes-patch {terminal.printable(process.record['version'])}")
     versions = {process.record["sglang"] or "of unknown version" for process in live if process.record}

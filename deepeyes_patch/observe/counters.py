@@ -14,7 +14,9 @@ from deepeyes_patch.errors import REASONS, RefusedRequest
 from deepeyes_patch.observe import record
 
 RESTORED, PASSED, REFUSED = "restored", "passed", "refused"
-NAMES = (RESTORED, PASSED, *(f"{REFUSED}:{reason}" for reason in REASONS))
+# Counted once more, beside the outcome: what reached the last look by a path that no other wrapper covers.
+UNKNOWN_PATH = "unknown_path"
+NAMES = (RESTORED, PASSED, UNKNOWN_PATH, *(f"{REFUSED}:{reason}" for reason in REASONS))
 
 _SLOTS = {name: slot for slot, name in enumerate(NAMES)}
 

@@ -1,6 +1,8 @@
 """The path of one request through our wrappers, in order. Its `scope` holds all that is known of the request.
 
-``admit``           the tokenizer manager takes it: refuse placeholders without media, and text beside ids
+``cleanup``         around all of it, in the tokenizer manager: a refused request leaves nothing there
+``admit``           the tokenizer manager takes it: refuse placeholders without media, and text beside ids; at
+                    the end, no result leaves without a last look
 ``disaggregation``  with encoder disaggregation: the request receives its embeddings
 ``begin``           the processor's outermost method: check ids and media, open the scope
 ``media``           check the images and videos, before SGLang loads anything

@@ -15,7 +15,8 @@ from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
 from deepeyes_patch.request import grids, media, media_errors
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
-from deepeyes_patch.request.verify import verify
+from deepeyes_patch.request.unserved import unserved_request
+from deepeyes_patch.request.verify import verify, verify_unserved
 from deepeyes_patch.seams.facts import makes_no_metadata
 from deepeyes_patch.seams.families import Model, formats_matter, model_of
 from deepeyes_patch.seams.live import LiveView
@@ -32,7 +33,10 @@ async def process_request(call: Call) -> Any:
             result = await call.proceed()
         counters.count(counters.PASSED)
         return result
-    scope = _open(processor, model, call)
+    arguments = call.arguments
+    scope, images = open_scope(processor, model, prompt, arguments["image_data"], arguments["request_obj"])
+    # Copies: several releases cut the ids, or take preprocessed items apart.
+    arguments["input_text"], arguments["image_data"] = list(scope.request.ids), images
     with entered(scope):
         try:
             result = await call.proceed()
@@ -48,19 +52,30 @@ async def process_request(call: Call) -> Any:
     return result
 
 
-def _open(processor: Any, model: Model, call: Call) -> Scope:
-    """Check ids and media, and give SGLang copies: several releases cut the ids or take items apart."""
-    arguments = call.arguments
+def open_scope(
+    processor: Any, model: Model, ids: Sequence[int], image_data: Any, request_obj: Any
+) -> tuple[Scope, list[Any]]:
+    """Check the ids and media of a request. Return its scope, and its images in a new list.
+
+    Parameters
+    ----------
+    request_obj:
+        SGLang's object, for its ``video_data`` and ``audio_data``.
+
+    Raises
+    ------
+    RefusedRequest
+        The request cannot be served, whatever SGLang makes of it.
+    """
     images, preprocessed = media.checked_images(
-        arguments["image_data"], model.spatial_merge_size, formats_matter(), model.patch_width
+        image_data, model.spatial_merge_size, formats_matter(), model.patch_width
     )
-    request_obj = arguments["request_obj"]
     media.refuse_modalities(audio=getattr(request_obj, "audio_data", None))
     video_count = media.count_videos(
         getattr(request_obj, "video_data", None), lambda: times_are_known(processor), preprocessed
     )
     request = PretokenizedRequest(
-        arguments["input_text"],
+        ids,
         model.tokens,
         vocab_size=model.vocab_size,
         image_count=None if preprocessed else len(images),
@@ -69,9 +84,7 @@ def _open(processor: Any, model: Model, call: Call) -> Scope:
     )
     if preprocessed:
         media.refuse_other_offsets(images, request.spans)
-    arguments["input_text"] = list(request.ids)
-    arguments["image_data"] = images
-    return Scope(processor, request, model)
+    return Scope(processor, request, model), images
 
 
 def _unreadable(error: Exception, scope: Scope, call: Call) -> RefusedRequest:
@@ -106,11 +119,17 @@ def _process_embeddings(call: Call) -> Any:
     model, prompt = model_of(call.instance), call.arguments["prompt"]
     if prompt is None and (waiting := reception()) is not None:
         prompt = _copied(waiting.ids)
-    if model is None or prompt is None or isinstance(prompt, str):
+    if prompt is None or isinstance(prompt, str):
         return call.proceed()
     call.arguments["prompt"] = prompt
-    media.refuse_modalities(video=call.get("video_grid_thw"), audio=call.get("audio_feature_lens"))
     image_grids = grids.rows(call.get("img_grid_thw"))
+    if model is None:
+        unserved = unserved_request(call.instance, prompt)
+        unserved.check_placeholders(len(image_grids))
+        result = call.proceed()
+        verify_unserved(unserved, result)
+        return result
+    media.refuse_modalities(video=call.get("video_grid_thw"), audio=call.get("audio_feature_lens"))
     request = PretokenizedRequest(
         prompt, model.tokens, vocab_size=model.vocab_size, image_count=len(image_grids)
     )

@@ -14,27 +14,19 @@ import torch
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.observe import outcomes
 from deepeyes_patch.request import frames, grids, media
-from deepeyes_patch.request.load import unserved
 from deepeyes_patch.request.scope import Scope, entered, noted, pretokenized
-from deepeyes_patch.request.unserved import UnservedRequest
 from deepeyes_patch.seams.wrapping import Call
 
 
 def combine(call: Call) -> Any:
     """``process_and_combine_mm_data``: SGLang makes items and ids, on a worker thread from 0.5.17 on."""
-    base_output = call.arguments["base_output"]
-    state = noted(base_output) or pretokenized()
-    if state is None:
+    scope = noted(call.arguments["base_output"]) or pretokenized()
+    if scope is None:
         return call.proceed()
-    if isinstance(state, UnservedRequest):
-        items, input_ids, hf_output = call.proceed()
-        offsets = [tuple(pair) for item in items if item.is_image() for pair in item.offsets]
-        state.check_result(input_ids.flatten().tolist(), offsets)
-        return items, input_ids, hf_output
-    with entered(state):
-        if not state.request.expanded_only:
+    with entered(scope):
+        if not scope.request.expanded_only:
             return call.proceed()
-        return _combine_preprocessed(call, state)
+        return _combine_preprocessed(call, scope)
 
 
 def _combine_preprocessed(call: Call, scope: Scope) -> Any:
@@ -112,13 +104,9 @@ def find_offsets(call: Call) -> Any:
 
 def build_ids(call: Call) -> Any:
     """``build_input_ids`` (artifact path, encoder disaggregation): SGLang expands placeholders."""
-    scope, arguments = pretokenized(), call.arguments
-    if scope is not None:
-        scope.resolve(grids.rows(arguments["img_grid_thw"]))
-        arguments["prompt"] = scope.request.collapsed()
-    elif not isinstance(arguments["prompt"], str):
-        image_count = len(grids.rows(arguments.get("img_grid_thw")))
-        unserved(call.instance, arguments["prompt"]).check_placeholders(image_count)
+    if (scope := pretokenized()) is not None:
+        scope.resolve(grids.rows(call.arguments["img_grid_thw"]))
+        call.arguments["prompt"] = scope.request.collapsed()
     return call.proceed()
 
 

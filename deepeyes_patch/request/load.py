@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any
 
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.request import frames, media
+from deepeyes_patch.request import frames
 from deepeyes_patch.request.scope import Scope, current, note, pretokenized
-from deepeyes_patch.request.unserved import UnservedRequest
 from deepeyes_patch.seams.families import model_of
 from deepeyes_patch.seams.wrapping import Call
 
@@ -23,20 +22,13 @@ def load_media(call: Call) -> Any:
     Stock decodes the ids, searches the text for placeholders and tokenizes it again. Here the loader gets one
     placeholder for each image and video, and nothing else: its text would be thrown away.
     """
-    scope, arguments = pretokenized(), call.arguments
-    images = arguments.get("image_data") or []
-    state: Scope | UnservedRequest
-    if scope is not None:
-        arguments["prompt"] = _placeholders(scope, len(images))
-        state = scope
-    elif arguments["prompt"] is None or isinstance(arguments["prompt"], str):
+    scope = pretokenized()
+    if scope is None:
         return call.proceed()
-    else:
-        state = unserved(call.instance, arguments["prompt"])
-        if not any(map(media.is_preprocessed, images)):
-            state.check_placeholders(len(images))
+    arguments = call.arguments
+    arguments["prompt"] = _placeholders(scope, len(arguments.get("image_data") or []))
     loading = call.proceed()
-    return _noted_later(loading, state) if inspect.isawaitable(loading) else note(loading, state)
+    return _noted_later(loading, scope) if inspect.isawaitable(loading) else note(loading, scope)
 
 
 def _placeholders(scope: Scope, image_count: int) -> str:
@@ -48,13 +40,8 @@ def _placeholders(scope: Scope, image_count: int) -> str:
     return prompt
 
 
-async def _noted_later(loading: Awaitable[Any], state: Scope | UnservedRequest) -> Any:
-    return note(await loading, state)
-
-
-def unserved(processor: Any, ids: Sequence[int]) -> UnservedRequest:
-    """A request of ids without a scope: its class overrides the outermost method, or is not served."""
-    return UnservedRequest(ids, processor.mm_tokens.image_token_id, type(processor).__name__)
+async def _noted_later(loading: Awaitable[Any], scope: Scope) -> Any:
+    return note(await loading, scope)
 
 
 async def sample_video(call: Call) -> Any:

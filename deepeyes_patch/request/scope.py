@@ -16,7 +16,6 @@ from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids import video_blocks
 from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVideos
 from deepeyes_patch.ids.spans import GridTHW
-from deepeyes_patch.request.unserved import UnservedRequest
 from deepeyes_patch.seams.families import Model, pixel_bounds
 
 
@@ -88,6 +87,18 @@ class Reception:
         self.failure: RefusedRequest | InternalError | None = None
 
 
+class Admission:
+    """A pre-tokenized request with media, from the tokenizer manager's method to the end of that method.
+
+    ``judged``: the processor's result that passed the last look; ``None``: no result did. If SGLang hands
+    another result on, the request took a path that no wrapper of ours covers.
+    """
+
+    def __init__(self) -> None:
+        self.judged: Any = None
+
+
+_admission: ContextVar[Admission | None] = ContextVar("deepeyes_patch_admission", default=None)
 _scope: ContextVar[TextScope | Reception | None] = ContextVar("deepeyes_patch_scope", default=None)
 
 # The attribute under which a loader's result carries its scope to the worker thread.
@@ -102,6 +113,22 @@ def entered(scope: TextScope | Reception) -> Iterator[None]:
         yield
     finally:
         _scope.reset(token)
+
+
+@contextlib.contextmanager
+def admitted(admission: Admission) -> Iterator[None]:
+    """Make ``admission`` the current one for the ``with`` block."""
+    token = _admission.set(admission)
+    try:
+        yield
+    finally:
+        _admission.reset(token)
+
+
+def passed_last_look(result: Any) -> None:
+    """Tell the current `Admission`, if there is one, that a result passed the last look."""
+    if (admission := _admission.get()) is not None:
+        admission.judged = result
 
 
 def current() -> TextScope | None:
@@ -122,13 +149,13 @@ def reception() -> Reception | None:
     return scope if isinstance(scope, Reception) else None
 
 
-def note(base_output: Any, scope: Scope | UnservedRequest) -> Any:
+def note(base_output: Any, scope: Scope) -> Any:
     """Put a scope on a loader's result, and return the result."""
     setattr(base_output, _NOTE, scope)
     return base_output
 
 
-def noted(base_output: Any) -> Scope | UnservedRequest | None:
+def noted(base_output: Any) -> Scope | None:
     """The scope that `note` put on a loader's result."""
-    scope: Scope | UnservedRequest | None = getattr(base_output, _NOTE, None)
+    scope: Scope | None = getattr(base_output, _NOTE, None)
     return scope

@@ -10,6 +10,7 @@ others are refused. This module imports neither torch nor SGLang.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import spans
@@ -18,6 +19,11 @@ _REMEDY = (
     "deepeyes-patch does not serve this class, and SGLang's own code takes one placeholder per image there. "
     "Send the prompt as text, or the ids that its tokenizer makes of it, with one placeholder per image"
 )
+
+
+def unserved_request(processor: Any, ids: Sequence[int]) -> UnservedRequest:
+    """The request of a processor that we do not serve."""
+    return UnservedRequest(ids, processor.mm_tokens.image_token_id, type(processor).__name__)
 
 
 class UnservedRequest:

@@ -20,7 +20,8 @@ from deepeyes_patch.ids.request import Resolution
 from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.observe import release
 from deepeyes_patch.request import grids
-from deepeyes_patch.request.scope import Scope
+from deepeyes_patch.request.scope import Scope, passed_last_look
+from deepeyes_patch.request.unserved import UnservedRequest
 
 
 def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) -> None:
@@ -58,6 +59,20 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
     if padded is not None and _outside(padded, media) != _outside(ids, media):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, clips, media)
+    passed_last_look(result)
+
+
+def verify_unserved(unserved: UnservedRequest, result: Any) -> None:
+    """Refuse a result of a class that we do not serve, unless it holds the caller's ids (expanded).
+
+    Raises
+    ------
+    RefusedRequest
+        Ids or offsets do not follow from the caller's ids.
+    """
+    items = part(result, "mm_items") or []
+    offsets = [tuple(pair) for item in items if item.is_image() for pair in item.offsets]
+    unserved.check_result(part(result, "input_ids") or [], offsets)
 
 
 def part(result: Any, name: str) -> Any:

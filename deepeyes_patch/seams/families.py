@@ -26,6 +26,10 @@ SERVED_TYPES = (
 _MODEL = "_deepeyes_patch_model"
 
 
+# Methods of the Qwen-VL processor that classes which derive from it for other models inherit.
+_INHERITED = ("process_mm_data_async", "load_mm_data", "process_and_combine_mm_data")
+
+
 @dataclass(frozen=True)
 class Model:
     """What the repairs read of a processor.
@@ -87,8 +91,17 @@ def formats_matter() -> bool:
 
 def runs_through_ours(processor: Any) -> bool:
     """Whether the outermost method of its class is our wrapper, directly or below wrappers of others."""
-    outermost = inspect.getattr_static(type(processor), "process_mm_data_async", None)
-    return any(isinstance(function, wrapping.SeamWrapper) for function in wrapping.unwrapped(outermost))
+    return _is_ours(processor, "process_mm_data_async")
+
+
+def _is_ours(processor: Any, method: str) -> bool:
+    function = inspect.getattr_static(type(processor), method, None)
+    return any(isinstance(layer, wrapping.SeamWrapper) for layer in wrapping.unwrapped(function))
+
+
+def inherits_ours(processor: Any) -> bool:
+    """Whether its class is, or derives from, the class whose methods we have wrapped."""
+    return any(_is_ours(processor, name) for name in _INHERITED)
 
 
 def read_model(processor: Any) -> Model:

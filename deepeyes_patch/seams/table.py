@@ -142,7 +142,16 @@ _AROUND_THE_PROCESSOR = (
         "async _tokenize_one_request(obj)",
         "request.admit:admit",
         "0.5.3 -",
-        "refuse placeholders without media, and ids that SGLang cut to the context length",
+        "refuse placeholders without media, and ids that SGLang cut to the context length; the last look at "
+        "a result that took another path",
+    ),
+    Seam(
+        *("processor", TOKENIZER_MANAGER, named("TokenizerManager")),
+        "async? generate_request(obj)",
+        "request.cleanup:generate",
+        "0.5.3 -",
+        "remove the state of a refused request, which 0.5.10 - 0.5.13 keep for ever",
+        required=nowhere,
     ),
     Seam(
         *("processor", HTTP_WORKERS, None),

@@ -19,8 +19,8 @@ MODULES = {
     "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation"),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
-        *("admit", "begin", "combine", "disaggregation", "frames", "grids", "load", "media", "media_errors"),
-        *("scope", "unserved", "verify"),
+        *("admit", "begin", "cleanup", "combine", "disaggregation", "frames", "grids", "load", "media"),
+        *("media_errors", "scope", "unserved", "verify"),
     ),
     "seams": ("examine", "facts", "families", "live", "rows", "source", "table", "wrapping"),
     "startup": ("activation", "hooks", "installer", "integrity", "stops"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,33 @@ def _made(folder: Path, server_args: tuple[tuple[str, Any], ...], repaired: bool
     return processors.run(make()), args
 
 
-def tokenize(made: Any, request: Any, **more: Any) -> Any:
+def process(
+    processor: Any,
+    folder: Path,
+    prompt: str | Sequence[int],
+    images: Sequence[Any],
+    seconds: float = processors.REQUEST_SECONDS,
+) -> Any:
+    """What another processor makes of a request, asked by the tokenizer manager of a model."""
+    made = manager(folder)
+    fields = {"text": prompt} if isinstance(prompt, str) else {"input_ids": list(prompt)}
+    request = importlib.import_module("sglang.srt.managers.io_struct").GenerateReqInput(
+        image_data=list(images), sampling_params={"max_new_tokens": 2}, **fields
+    )
+    kept = getattr(made, "mm_data_processor", None)  # to 0.5.9 it keeps the method
+    own = made.mm_processor, getattr(kept, "_proc_async", None)
+    made.mm_processor = processor
+    if kept is not None:
+        kept._proc_async = processor.process_mm_data_async
+    try:
+        return harness.normalise(tokenize(made, request, seconds=seconds).mm_inputs)
+    finally:
+        made.mm_processor = own[0]
+        if kept is not None:
+            kept._proc_async = own[1]
+
+
+def tokenize(made: Any, request: Any, *, seconds: float = processors.REQUEST_SECONDS, **more: Any) -> Any:
     """What the scheduler would get for a request (``GenerateReqInput``, ``EmbeddingReqInput``).
 
     ``more`` are further arguments of SGLang's method.
@@ -57,6 +84,6 @@ def tokenize(made: Any, request: Any, **more: Any) -> Any:
         request.normalize_batch_and_arguments()
         if hasattr(made, "_init_req_state"):  # as `generate_request` does
             made._init_req_state(request)
-        return await asyncio.wait_for(made._tokenize_one_request(request, **more), processors.REQUEST_SECONDS)
+        return await asyncio.wait_for(made._tokenize_one_request(request, **more), seconds)
 
     return processors.run(work())

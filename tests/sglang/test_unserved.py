@@ -21,10 +21,10 @@ import pytest
 
 import deepeyes_patch
 from deepeyes_patch.errors import RefusedRequest
-from tests.lab import family, models, processors
+from tests.lab import family, managers, models, processors
 from tests.lab.installed import has_module
 from tests.sglang import rollouts
-from tests.sglang.rollouts import Request, attempt, picture, spans
+from tests.sglang.rollouts import Request, picture, spans
 from tests.sglang.test_family import assert_same
 from tests.sglang.ways import avoids_retokenizing
 
@@ -107,6 +107,19 @@ def keeping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param
 
 
+def process(unserved: Any, prompt: Any, images: Any, seconds: float = 60) -> Any:
+    """As the tokenizer manager asks, where the repair looks at what such a class makes."""
+    return managers.process(unserved, models.ensure("qwen3_vl"), prompt, images, seconds)
+
+
+def attempt(unserved: Any, sent: Request) -> Any:
+    """The result, or the exception in its place."""
+    try:
+        return process(unserved, sent.ids, sent.images, seconds=3)
+    except (AssertionError, LookupError, RuntimeError, TimeoutError, TypeError, ValueError) as error:
+        return error
+
+
 def is_exact(folder: Path, outcome: Any, request: Request) -> bool:
     """Ids and offsets; these classes leave the positions to others or to stock."""
     return (
@@ -122,9 +135,9 @@ def test_text_and_short_requests_are_bit_for_bit_stock(
 ) -> None:
     text = rollouts.spelled(folder, rollouts.conversation(2))
     prompt = text if form == "text" else rollouts.tokenize(folder, text)
-    stock = processors.process(unserved, prompt, IMAGES)
+    stock = process(unserved, prompt, IMAGES)
     request.getfixturevalue("patched")
-    ours = processors.process(unserved, prompt, IMAGES)
+    ours = process(unserved, prompt, IMAGES)
     assert_same(ours, stock)
     assert is_exact(folder, ours, rollouts.short(folder, IMAGES))
 
@@ -149,13 +162,13 @@ def test_expanded_ids_are_refused(
     folder: Path, unserved: Any, keeping: str, request: pytest.FixtureRequest
 ) -> None:
     sent = rollouts.drifted(folder, rollouts.expanded(folder, IMAGES), "between")
-    assert not is_exact(folder, attempt(unserved, sent, seconds=3), sent)
+    assert not is_exact(folder, attempt(unserved, sent), sent)
     request.getfixturevalue("patched")
     first, last = spans(folder, sent.ids)[0]
     with pytest.raises(
         RefusedRequest, match=rf"hold {last - first + 1} image placeholders.*position {first} on"
     ):
-        processors.process(unserved, sent.ids, sent.images)
+        process(unserved, sent.ids, sent.images)
 
 
 def test_wrong_counts_and_strays_are_refused(folder: Path, unserved: Any, patched: None) -> None:
@@ -166,11 +179,11 @@ def test_wrong_counts_and_strays_are_refused(folder: Path, unserved: Any, patche
         ([*ids, token], IMAGES, r"hold 3 image placeholder.*2 image"),
     ):
         with pytest.raises(RefusedRequest, match=message):
-            processors.process(unserved, wrong, images)
+            process(unserved, wrong, images)
     # Upstream takes this one for text, and drops the image.
     stray = [*rollouts.tokenize(folder, "Look: "), token]
     with pytest.raises(ValueError, match=r"are not the caller's|placed images at|Mismatch|mismatch"):
-        processors.process(unserved, stray, IMAGES[:1])
+        process(unserved, stray, IMAGES[:1])
 
 
 def test_a_qwen_model_without_vision_end_is_not_constructed(patched: None) -> None:

@@ -37,7 +37,9 @@ def cut() -> None:
     """SGLang's tokenizer manager cuts the ids that came out of the processor."""
     model = SimpleNamespace(tokens=TOKENS)
     manager = SimpleNamespace(mm_processor=SimpleNamespace(**{families._MODEL: model}))
-    sent = SimpleNamespace(input_ids=[1, VS, P, VE], text=None, contains_mm_input=lambda: True)
+    sent = SimpleNamespace(
+        input_ids=[1, VS, P, VE], image_data=["a.png"], text=None, contains_mm_input=lambda: True
+    )
     positions = SimpleNamespace(shape=(3, 7))
     made = SimpleNamespace(input_ids=[1, VS, P, P], mm_inputs={"mrope_positions": positions})
 

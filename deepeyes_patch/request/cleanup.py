@@ -1,0 +1,50 @@
+"""A refused request leaves nothing in the tokenizer manager.
+
+From 0.5.10 on, SGLang keeps a state for each request before it tokenizes it. Up to 0.5.13, a request that
+raises before it is sent to the scheduler leaves this state, with its images, for ever: memory grows, and the
+server then waits for these requests when it is told to end. Later releases remove such states themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from deepeyes_patch.errors import InternalError, RefusedRequest
+from deepeyes_patch.seams.families import model_of
+from deepeyes_patch.seams.wrapping import Call
+
+
+def generate(call: Call) -> Any:
+    """``TokenizerManager.generate_request``, an asynchronous generator."""
+    request, manager = call.arguments["obj"], call.instance
+    if (
+        getattr(request, "input_ids", None) is None
+        or model_of(getattr(manager, "mm_processor", None)) is None
+    ):
+        return call.proceed()
+    return _leaving_nothing(manager, request, call.proceed())
+
+
+async def _leaving_nothing(manager: Any, request: Any, responses: Any) -> AsyncIterator[Any]:
+    try:
+        async with contextlib.aclosing(responses):
+            async for response in responses:
+                yield response
+    except (RefusedRequest, InternalError):
+        _drop_states(manager, request)
+        raise
+
+
+def _drop_states(manager: Any, request: Any) -> None:
+    """Remove the states of a request (a batch has several) that were never sent to the scheduler."""
+    rids = request.rid if isinstance(request.rid, list) else [request.rid]
+    for rid in rids:
+        if _is_unsent(manager.rid_to_state.get(rid)):
+            del manager.rid_to_state[rid]
+
+
+def _is_unsent(state: Any) -> bool:
+    # Up to 0.5.9 there is a state only once the request was sent, and no such time.
+    return getattr(getattr(state, "time_stats", None), "api_server_dispatch_time", None) == 0
