@@ -60,6 +60,11 @@ def mark_watching() -> None:
     os.environ[_WATCHING] = "1"
 
 
+def unmark_watching() -> None:
+    """Let the children of this process know that it runs without the repairs, as its parent does."""
+    os.environ.pop(_WATCHING, None)
+
+
 def is_child_of_unpatched_parent() -> bool:
     """Whether multiprocessing started this process, and its parent had no finder of ours."""
     return _is_child and not _parent_was_watching

@@ -2,9 +2,9 @@
 
 ``DEEPEYES_PATCH``
     ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video`` or a
-    comma list of them: the named repairs. ``video`` changes how SGLang samples the frames of videos, so it
-    is on only if it is named; it needs ``processor``. ``0``, ``false``, ``off``, blanks: none. Unset or
-    empty: the next variable decides.
+    list of them: the named repairs. Commas, blanks and plus signs separate names. ``video`` changes how
+    SGLang samples the frames of videos, so it is on only if it is named; it needs ``processor``. ``0``,
+    ``false``, ``off``, blanks: none. Unset or empty: the next variable decides.
 ``RELAX_DEEPEYES_QWEN_VL_PATCH``
     ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
     unchanged. ``0``, ``false``, ``off``, unset or empty: none.
@@ -22,6 +22,9 @@ from deepeyes_patch.errors import SettingsError
 
 SWITCH = "DEEPEYES_PATCH"
 RELAX_SWITCH = "RELAX_DEEPEYES_QWEN_VL_PATCH"
+# Relax's own patch: the flag that switches it on, and what it looks for on the class to stand aside.
+RELAX_FLAG = "--deepeyes-qwen-vl-patch"
+RELAX_MARK = "_relax_deepeyes_patched"
 REPAIRS = ("processor", "mrope", "video")
 # The repairs that ``1`` selects. Any other repair is on only if it is named.
 DEFAULT = frozenset({"processor", "mrope"})
@@ -60,13 +63,14 @@ def _repairs(value: str, original: str) -> frozenset[str]:
         return frozenset()
     if value in _ALL:
         return DEFAULT
-    names = {name.strip() for name in value.split(",")}
+    names = set(value.replace(",", " ").replace("+", " ").split()) or {""}
     unknown = sorted(names.difference(REPAIRS))
     if unknown:
         raise SettingsError(
             f"{SWITCH}={original!r} is not understood: {', '.join(map(repr, unknown))} is neither a "
-            f"repair nor a switch. Valid: 1, true, on or all; a comma list of "
-            f"{', '.join(REPAIRS)}; 0, false, off or empty to switch the package off."
+            f"repair nor a switch. Valid: 1, true, on or all; a list of "
+            f"{', '.join(REPAIRS)}, separated by commas, blanks or plus signs; 0, false, off or empty to "
+            f"switch the package off."
         )
     require_base(names, f"{SWITCH}={original!r}")
     return frozenset(names)

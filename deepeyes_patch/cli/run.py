@@ -39,8 +39,8 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--only",
         metavar="REPAIRS",
-        help=f"a comma list of {', '.join(settings.REPAIRS)} (default: what the environment switches on, "
-        f"else {' and '.join(sorted(settings.DEFAULT, reverse=True))})",
+        help=f"some of {', '.join(settings.REPAIRS)}, separated by commas (default: what the environment "
+        f"switches on, else {' and '.join(sorted(settings.DEFAULT, reverse=True))})",
     )
     parser.add_argument("cmd", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="what to start")
     parser.set_defaults(execute=execute)
@@ -79,7 +79,7 @@ def switch_value(only: str | None, environ: Mapping[str, str]) -> str:
         if only is not None:
             if only.strip().lower() in (*OFF_VALUES, "1", "true", "on", "all"):
                 raise SettingsError(
-                    f"--only takes a comma list of {', '.join(settings.REPAIRS)}, not {only!r}"
+                    f"--only takes some of {', '.join(settings.REPAIRS)}, separated by commas, not {only!r}"
                 )
             settings.read({SWITCH: only})
             return only

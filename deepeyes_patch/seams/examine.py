@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from deepeyes_patch.errors import IncompatibleSGLangError
 from deepeyes_patch.observe import release
 from deepeyes_patch.seams.rows import Function, Handle, Seam, View
-from deepeyes_patch.settings import SWITCH
+from deepeyes_patch.settings import RELAX_FLAG, SWITCH
 
 HOME = "sglang."
 
@@ -81,7 +81,10 @@ def _problem(seam: Seam, function: Function) -> str | None:
         return function.flaw
     if not function.home.startswith(HOME):
         # Another package put it there. Wrapping it would run the repair on code that nobody has tested.
-        return "another package has replaced it"
+        relax = (
+            f" (Relax's own patch: drop its flag {RELAX_FLAG})" if function.home.startswith("relax.") else ""
+        )
+        return f"another package has replaced it{relax}"
     if function.is_abstract:
         return "abstract, and nothing implements it"
     if absent := [name for name in seam.arguments if name not in function.parameters]:

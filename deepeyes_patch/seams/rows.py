@@ -113,6 +113,8 @@ class Seam:
         wrapper is put there too.
     reported:
         `status` names this row as what was patched: the owner, or the function if there is no owner.
+    mark:
+        An attribute that the owner gets, too: True, so that another package's patch stands aside.
     demand:
         A further condition on the function: the problem in words, or ``None``.
     """
@@ -131,6 +133,7 @@ class Seam:
     door: str | None = None
     imported_by_name: bool = False
     reported: bool = False
+    mark: str | None = None
     demand: Callable[[Function], str | None] | None = None
 
     def __str__(self) -> str:

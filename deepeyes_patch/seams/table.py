@@ -16,6 +16,7 @@ from deepeyes_patch.seams.facts import (
     makes_no_metadata,
 )
 from deepeyes_patch.seams.rows import Seam, always, defining, ending, having, named, nowhere
+from deepeyes_patch.settings import RELAX_MARK
 
 QWEN_VL = "sglang.srt.multimodal.processors.qwen_vl"
 FACTORY = "sglang.srt.managers.multimodal_processor"
@@ -47,6 +48,7 @@ _PROCESSOR = (
         "0.5.3 -",
         "open the request's scope, refuse what cannot be served; the last look at the result",
         reported=True,
+        mark=RELAX_MARK,
     ),
     _in_processor(
         "get_mm_data(prompt, embeddings)",
@@ -142,8 +144,7 @@ _AROUND_THE_PROCESSOR = (
         "async _tokenize_one_request(obj)",
         "request.admit:admit",
         "0.5.3 -",
-        "refuse placeholders without media, and ids that SGLang cut to the context length; the last look at "
-        "a result that took another path",
+        "refuse placeholders without media, and ids that SGLang cut; the last look, whatever the path",
     ),
     Seam(
         *("processor", TOKENIZER_MANAGER, named("TokenizerManager")),
@@ -199,8 +200,7 @@ _AROUND_THE_PROCESSOR = (
     ),
 )
 
-# `request.load:sample_video`, the wrapper in a `processor` row, does the work. This row says which releases
-# allow it.
+# The wrapper `sample_video` in a `processor` row does the work; this row says which releases allow it.
 _VIDEO = (
     Seam(
         *("video", QWEN_VL, None),

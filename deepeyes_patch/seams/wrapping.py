@@ -163,6 +163,7 @@ class _Placement:
 
 
 _placements: list[_Placement] = []
+_marks: list[tuple[Any, str]] = []
 
 
 def wrap(owner: Any, name: str, wrapper: Wrapper) -> None:
@@ -172,6 +173,13 @@ def wrap(owner: Any, name: str, wrapper: Wrapper) -> None:
     processors of other models.
     """
     _place(owner, name, lambda current: SeamWrapper(current, _guarded(wrapper)))
+
+
+def mark(owner: Any, name: str) -> None:
+    """Set an attribute of a class to True, until `restore_all`, unless the class has it."""
+    if name not in vars(owner):
+        setattr(owner, name, True)
+        _marks.append((owner, name))
 
 
 def wrap_traceably(
@@ -223,6 +231,8 @@ def restore_all() -> None:
             f"deepeyes-patch leaves its wrappers in place: another package has wrapped or replaced "
             f"{', '.join(foreign)} since; undo that first"
         )
+    while _marks:
+        delattr(*_marks.pop())
     while _placements:
         placement = _placements.pop()
         if placement.inherited:

@@ -88,6 +88,8 @@ def _wrap(finding: Finding, wrapper: Any) -> None:
         return
     original = getattr(finding.handle, name, None)
     wrapping.wrap(finding.handle, name, wrapper)
+    if finding.seam.mark is not None:
+        wrapping.mark(finding.handle, finding.seam.mark)
     if finding.seam.imported_by_name:
         wrapping.hand_to_importers(finding.handle, name, original, home="sglang.")
 

@@ -277,7 +277,8 @@ def test_a_function_of_another_package_is_not_wrapped(sglang: Views, home: str) 
     view = sglang("class Processor:\n    def load(self, prompt): ...")["live"]
     sys.modules[HOME].Processor.load.__module__ = home
     (finding,) = examine(view, [seam("load(prompt)")])
-    assert finding.problem == "another package has replaced it"
+    relax = " (Relax's own patch: drop its flag --deepeyes-qwen-vl-patch)"
+    assert finding.problem == f"another package has replaced it{relax * home.startswith('relax')}"
     assert finding.found.startswith(f"{home}.")
 
 
