@@ -19,8 +19,17 @@ REASONS = (
 )
 
 
+# Every refusal begins with this: trainers retry what fails, one of them sixty times.
+REFUSED = "deepeyes-patch refuses this request, and sending it again cannot help: "
+
+
 class DeepEyesPatchError(RuntimeError):
-    """The package was switched on and cannot do its work; SGLang must not go on without it."""
+    """The package was switched on and cannot do its work; SGLang must not go on without it.
+
+    ``heard``: the message is in the log already.
+    """
+
+    heard = False
 
 
 class SettingsError(DeepEyesPatchError):
@@ -49,7 +58,7 @@ class RefusedRequest(ValueError):
     reason:
         One of `REASONS`.
     message:
-        What was found, what was expected, and in which image, video or position.
+        What was found, what was expected, and in which image, video or position. `REFUSED` comes before it.
 
     Raises
     ------
@@ -60,7 +69,7 @@ class RefusedRequest(ValueError):
     def __init__(self, reason: str, message: str) -> None:
         if reason not in REASONS:
             raise LookupError(f"{reason!r} is no reason for a refusal")
-        super().__init__(message)
+        super().__init__(f"{REFUSED}{message}")
         self.reason = reason
         self.counted = False
 

@@ -4,5 +4,6 @@
 ``installer``   ``install`` and ``uninstall``
 ``hooks``       post-import hooks, made from the table of seams
 ``stops``       the wrappers that stop a server which would run unrepaired
+``failed_start`` a start that is stopped ends, and is heard
 ``integrity``   damaged, mixed and outdated installations
 """

@@ -23,7 +23,7 @@ MODULES = {
         *("media_errors", "scope", "unserved", "verify"),
     ),
     "seams": ("examine", "facts", "families", "live", "rows", "source", "table", "wrapping"),
-    "startup": ("activation", "hooks", "installer", "integrity", "stops"),
+    "startup": ("activation", "failed_start", "hooks", "installer", "integrity", "stops"),
 }
 
 

@@ -20,7 +20,8 @@ from deepeyes_patch.seams.examine import incompatible
 from deepeyes_patch.seams.families import keep_model, model_of, read_model, runs_through_ours, served_type
 from deepeyes_patch.seams.live import origin
 from deepeyes_patch.seams.wrapping import Call
-from deepeyes_patch.settings import SWITCH
+from deepeyes_patch.settings import RELAX_FLAG, SWITCH
+from deepeyes_patch.startup.failed_start import heard
 
 # The keys in the "video" part of --mm-process-config that set the size of frames.
 _SIZING = ("min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width")
@@ -29,6 +30,7 @@ _ASK_SECONDS = 60
 _ASK = "import sys; sys.exit('deepeyes_patch.bootstrap' not in sys.modules)"
 
 
+@heard
 def construct_processor(call: Call) -> None:
     """``__init__`` of the processor: raise the failure, if SGLang could not be patched."""
     outcomes.raise_failure("processor")
@@ -62,8 +64,7 @@ def _refuse_displaced() -> None:
             [
                 f"deepeyes-patch wrapped {name}, and another package has put "
                 f"{origin(function)} in its place. One of the two must go: switch that "
-                f"package's patch off (Relax's own: unset RELAX_DEEPEYES_QWEN_VL_PATCH and set "
-                f"{SWITCH}=processor), or set {SWITCH}=off"
+                f"package's patch off (Relax's own: drop its flag {RELAX_FLAG}), or set {SWITCH}=off"
                 for name, function in displaced
             ],
         )
@@ -96,6 +97,7 @@ def _refuse_sizing(processor: Any) -> None:
         )
 
 
+@heard
 def get_processor(call: Call) -> Any:
     """``get_mm_processor``: stop a Qwen-VL model whose processor does not run through our wrappers."""
     processor = call.proceed()
@@ -115,6 +117,7 @@ def get_processor(call: Call) -> Any:
     return processor
 
 
+@heard
 def launch_rust_server(call: Call) -> Any:
     """``RustServer.launch`` (0.5.17 and later, if asked for): refuse a Qwen-VL model.
 
@@ -134,6 +137,7 @@ def launch_rust_server(call: Call) -> Any:
     return call.proceed()
 
 
+@heard
 def serve_grpc(call: Call) -> Any:
     """``serve_grpc`` (``--grpc-mode``, ``--smg-grpc-mode``): refuse a Qwen-VL model.
 
@@ -153,6 +157,7 @@ def serve_grpc(call: Call) -> Any:
     return call.proceed()
 
 
+@heard
 def start_http_workers(call: Call) -> Any:
     """``write_to_shared_memory``: all launch paths of HTTP workers pass start-up data through this function.
 

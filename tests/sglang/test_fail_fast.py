@@ -195,7 +195,7 @@ def test_another_patch_replaced_a_method_after_us() -> None:
         cls.process_mm_data_async = ours
     assert f"{__name__}._OtherPatch.process_mm_data_async" in message
     assert "switch that package's patch off" in message
-    assert "unset RELAX_DEEPEYES_QWEN_VL_PATCH and set DEEPEYES_PATCH=processor" in message
+    assert "drop its flag --deepeyes-qwen-vl-patch" in message
     assert "or set DEEPEYES_PATCH=off" in message
 
 
