@@ -109,6 +109,7 @@ def _as_json(process: Process) -> dict[str, Any]:
         "restored": restored,
         "passed": passed,
         "refused": refused,
+        "not_fetched": _counts(process).get(counters.NOT_FETCHED, 0),
         "unknown_path": _counts(process).get(counters.UNKNOWN_PATH, 0),
     }
 
@@ -140,6 +141,8 @@ def _print(shown: list[Process], pid: int | None) -> None:
         if refused := _tally(process)[2]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
             print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), " " * 9))
+        if missed := _counts(process).get(counters.NOT_FETCHED, 0):
+            print(terminal.wrapped(f"not fetched: images or videos of {missed} requests", " " * 9))
         if unknown := _counts(process).get(counters.UNKNOWN_PATH, 0):
             words = (
                 f"unknown path: {unknown} of these requests took a path through SGLang that deepeyes-patch "

@@ -14,9 +14,11 @@ from deepeyes_patch.errors import REASONS, RefusedRequest
 from deepeyes_patch.observe import record
 
 RESTORED, PASSED, REFUSED = "restored", "passed", "refused"
+# An image or video whose server did not answer as it should. The request fails with SGLang's own status.
+NOT_FETCHED = "not_fetched"
 # Counted once more, beside the outcome: what reached the last look by a path that no other wrapper covers.
 UNKNOWN_PATH = "unknown_path"
-NAMES = (RESTORED, PASSED, UNKNOWN_PATH, *(f"{REFUSED}:{reason}" for reason in REASONS))
+NAMES = (RESTORED, PASSED, NOT_FETCHED, UNKNOWN_PATH, *(f"{REFUSED}:{reason}" for reason in REASONS))
 
 _SLOTS = {name: slot for slot, name in enumerate(NAMES)}
 

@@ -46,6 +46,8 @@ async def process_request(call: Call) -> Any:
                     raise cause  # noqa: B904  # its context is SGLang's own error
             if media_errors.is_about_media(error):
                 raise _unreadable(error, scope, call) from error
+            if media_errors.is_about_fetching(error):
+                counters.count(counters.NOT_FETCHED)
             raise
     verify(scope, result)
     counters.count(counters.RESTORED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ _OF_OTHER_MEDIA = (
     "input_features",
     "feature_att",
 )
+# How base64 of an image file begins, and its media type.
+_BASE64 = {"/9j/": "jpeg", "iVBORw0KGgo": "png", "R0lGOD": "gif", "UklGR": "webp"}
 _NO_IMAGE = (list, tuple, int, float)
 
 
@@ -39,7 +42,8 @@ def checked_images(
 ) -> tuple[list[Any], bool]:
     """The request's images in a new list, and whether they are preprocessed items.
 
-    In the new list, the grids of preprocessed items are tensors, and their formats are names in lower case.
+    In the new list, the grids of preprocessed items are tensors, and their formats are names in lower case. A
+    dict with a ``url`` is that URL there, and bare base64 of an image is a data URL.
 
     Parameters
     ----------
@@ -59,7 +63,9 @@ def checked_images(
     for index, image in enumerate(images):
         if image is None or isinstance(image, _NO_IMAGE):
             raise RefusedRequest("media", f"image_data[{index}] is {image!s:.100}, which is no image")
-        if is_preprocessed(image):
+        if not is_preprocessed(image):
+            images[index] = _spelled(image)
+        else:
             preprocessed += 1
             images[index] = _checked_item(index, image, spatial_merge_size, formats_matter, patch_width)
     if preprocessed not in (0, len(images)):
@@ -69,6 +75,21 @@ def checked_images(
             f"{len(images) - preprocessed} raw image(s); with input_ids, send one kind",
         )
     return images, preprocessed > 0
+
+
+def _spelled(image: Any) -> Any:
+    """An image in a form that every release takes.
+
+    Some releases take no dict with a ``url``. From 0.5.12.post1 on, SGLang takes base64 of a JPEG file for
+    the name of a file, because it begins with a slash.
+    """
+    if isinstance(image, dict):
+        return image["url"] if isinstance(image["url"], str) else image
+    if isinstance(image, str):
+        for begin, kind in _BASE64.items():
+            if image.startswith(begin) and not os.path.exists(image):
+                return f"data:image/{kind};base64,{image}"
+    return image
 
 
 def item_grids(items: Sequence[dict[str, Any]]) -> list[GridTHW]:

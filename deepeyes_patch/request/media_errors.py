@@ -1,15 +1,22 @@
-"""Whether an image or video that cannot be read caused an exception of SGLang.
+"""Whose fault an exception is that SGLang raises while it loads images and videos.
 
 SGLang's loaders turn every such exception into a RuntimeError. But some images are decoded later, and some
 paths have no such loader. There, Pillow raises OSError, SyntaxError or struct.error, and base64 raises
 binascii.Error. An exception that was a RuntimeError from the start has another cause (CUDA, for example),
 unless a video decoder raised it.
+
+Only what proves that the request itself is wrong is the client's fault: data that cannot be decoded, a
+missing file, a URL that answers 404. A server that answers 503, or does not answer, may have the image the
+next time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 import errno
+import re
+import socket
 import struct
 import traceback
 from collections.abc import Iterator
@@ -18,13 +25,20 @@ from deepeyes_patch.errors import InternalError
 
 # The packages that SGLang decodes videos with.
 _VIDEO_DECODERS = {"decord", "torchcodec"}
+# The packages that fetch URLs.
+_FETCHERS = {"aiohttp", "httpcore", "httpx", "requests", "ssl", "urllib", "urllib3"}
+# Answers of the 400 kind that say nothing about the URL: too slow, too early, too many requests.
+_PASSING = (408, 425, 429)
 
 _UNREADABLE = (OSError, SyntaxError, struct.error, binascii.Error)
+# The name of the file is wrong. Other numbers are faults of the machine or of its storage. Pillow sets none.
+_WRONG_FILE = (
+    *(None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES),
+    *(errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG),
+)
 
-# Faults of the machine, not of the image.
-_RESOURCES = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-_SHOWN = 500  # characters of SGLang's message, which repeats the data: megabytes of base64
+_SHOWN = 500  # characters of a message
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}")  # base64 and paths that nobody reads
 
 
 def is_about_media(error: BaseException) -> bool:
@@ -33,14 +47,45 @@ def is_about_media(error: BaseException) -> bool:
     first = chain[-1]
     if any(isinstance(link, InternalError) for link in chain):
         return False
-    if isinstance(first, OSError) and first.errno in _RESOURCES:
+    if is_about_fetching(error):
+        return _is_wrong_url(chain)
+    if isinstance(first, OSError) and first.errno not in _WRONG_FILE:
         return False
     if _from_a_video_decoder(first):
         return True
-    if isinstance(first, _UNREADABLE) and not isinstance(first, TimeoutError):
+    if isinstance(first, _UNREADABLE):
         return True
     by_loader = any(isinstance(link, RuntimeError) and "load" in str(link) for link in chain[:-1])
     return by_loader and not isinstance(first, (RuntimeError, MemoryError))
+
+
+def is_about_fetching(error: BaseException) -> bool:
+    """Whether an exception comes from fetching a URL."""
+    return any(
+        isinstance(link, (ConnectionError, TimeoutError, asyncio.TimeoutError, socket.gaierror))
+        or not _FETCHERS.isdisjoint(cls.__module__.partition(".")[0] for cls in type(link).__mro__)
+        for link in causes(error)
+    )
+
+
+def _is_wrong_url(chain: list[BaseException]) -> bool:
+    """Whether the URL is no URL, or its server has said that it is wrong."""
+    for link in chain:
+        status = _status(link)
+        if status is not None:
+            return 400 <= status < 500 and status not in _PASSING
+    # requests raises what is an error of both kinds for a URL that is none.
+    return any(isinstance(link, ValueError) and isinstance(link, OSError) for link in chain)
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that an error of a package that fetches URLs holds."""
+    response = getattr(error, "response", None)
+    for holder, name in ((response, "status_code"), (error, "status"), (error, "code")):
+        status = getattr(holder, name, None)
+        if isinstance(status, int):
+            return status
+    return None
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -54,9 +99,13 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def shortened(error: BaseException) -> str:
-    """The message of an exception, without the middle of a long one."""
-    text = str(error)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
+    """The first cause of an exception, and its message without encoded data.
+
+    SGLang's own message repeats the data, megabytes of base64.
+    """
+    first = list(causes(error))[-1]
+    text = _ENCODED.sub(lambda found: f"{found[0][:20]}...", str(first))
+    return f"{type(first).__name__}: {text if len(text) <= _SHOWN else f'{text[:_SHOWN]} ...'}"
 
 
 def _from_a_video_decoder(error: BaseException) -> bool:

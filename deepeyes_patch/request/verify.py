@@ -95,10 +95,9 @@ def _verify_positions(scope: Scope, result: Any, clips: Sequence[Any], media: Se
 def _inexact(what: str) -> RefusedRequest:
     return RefusedRequest(
         "inexact",
-        f"deepeyes-patch refuses this request: the {what} that SGLang {release.version()} "
-        f"made for it do not follow from its input_ids and grids. Either preprocessed data that "
-        f"came with it says otherwise, or it took a path through SGLang's processor that "
-        f"deepeyes-patch does not cover; then please report it",
+        f"the {what} that SGLang {release.version()} made for it do not follow from its input_ids and "
+        f"grids. Either preprocessed data that came with it says otherwise, or it took a path through "
+        f"SGLang's processor that deepeyes-patch does not cover; then please report it",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -329,12 +330,33 @@ def test_any_item_passes_or_is_refused(changes: dict[str, Any]) -> None:
 # --- raw images and videos --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("images", [None, [], ["a.png", {"url": "b"}, b"bytes", object()]])
+@pytest.mark.parametrize("images", [None, [], ["a.png", b"bytes", object()]])
 def test_raw_images_pass_unlooked_at(images: Any) -> None:
     checked, preprocessed = media.checked_images(images, MERGE)
     assert checked == list(images or [])
     assert checked is not images
     assert not preprocessed
+
+
+def test_a_dict_with_a_url_is_the_url() -> None:
+    """0.5.10.post1 and 0.5.12.post1 take no such dict."""
+    assert media.checked_images([{"url": "b", "detail": "high"}], MERGE) == (["b"], False)
+
+
+@pytest.mark.parametrize(
+    ("begin", "kind"),
+    [("/9j/4AAQ", "jpeg"), ("iVBORw0KGgoAAAA", "png"), ("R0lGODlh", "gif"), ("UklGRg", "webp")],
+)
+def test_bare_base64_of_an_image_is_a_data_url(
+    begin: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGLang takes the first for a path, from 0.5.12.post1 on."""
+    for text in (begin, begin + "A" * 100_000):
+        assert media.checked_images([text], MERGE) == ([f"data:image/{kind};base64,{text}"], False)
+    monkeypatch.chdir(tmp_path)
+    if "/" not in begin:
+        (tmp_path / begin).touch()
+        assert media.checked_images([begin], MERGE) == ([begin], False), "a file of this name"
 
 
 @pytest.mark.parametrize("image", [None, [], ("a.png",), 3, 1.5, True])

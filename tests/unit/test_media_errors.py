@@ -5,9 +5,13 @@ from __future__ import annotations
 import binascii
 import errno
 import itertools
+import os
+import socket
 import struct
 
 import pytest
+import requests
+import urllib3
 
 from deepeyes_patch.errors import InternalError
 from deepeyes_patch.request import media_errors
@@ -93,10 +97,86 @@ def test_a_circle_behind_a_chain_ends() -> None:
     assert list(itertools.islice(media_errors.causes(outer), 10)) == [outer, first, second]
 
 
-def test_a_long_message_loses_its_middle() -> None:
-    text = "begin" + "x" * 10_000 + "end"
-    short = media_errors.shortened(ValueError(text))
-    assert short.startswith("beginxxx")
-    assert short.endswith("xxxend")
-    assert len(short) < 600
-    assert media_errors.shortened(ValueError("as it is")) == "as it is"
+ENCODED = "/9j/4AAQ" + "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("as it is"), "ValueError: as it is"),
+        (
+            chain(
+                OSError(errno.ENAMETOOLONG, "File name too long", ENCODED),
+                RuntimeError(f"{LOADER} {ENCODED}"),
+            ),
+            "OSError: [Errno 36] File name too long: '/9j/4AAQxxxxxxxxxxxx...'",
+        ),
+        (
+            chain(binascii.Error("Incorrect padding"), RuntimeError(f"while loading data:,{ENCODED}")),
+            "Error: Incorrect padding",
+        ),
+    ],
+)
+def test_a_message_keeps_its_reason_and_no_encoded_data(error: BaseException, shown: str) -> None:
+    assert media_errors.shortened(error) == shown
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(media_errors.shortened(ValueError("a word " * 1000))) < 600
+
+
+# --- fetching ---------------------------------------------------------------------------------------------
+
+
+def answered(status: int) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError(f"{status} Error for url", response=response)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
+def test_a_url_that_its_server_calls_wrong(status: int) -> None:
+    error = chain(answered(status), RuntimeError(LOADER))
+    assert media_errors.is_about_media(error)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *map(answered, (408, 425, 429, 500, 502, 503, 504)),
+        requests.ConnectionError("refused"),
+        requests.ReadTimeout("too slow"),
+        urllib3.exceptions.ProtocolError("broken off"),
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+        TimeoutError("no answer"),
+    ],
+    ids=repr,
+)
+def test_a_server_that_may_answer_the_next_time(first: Exception) -> None:
+    error = chain(first, RuntimeError(LOADER))
+    assert not media_errors.is_about_media(error)
+    assert media_errors.is_about_fetching(error)
+
+
+def test_requests_own_chain_of_a_refused_connection() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/a.png"
+    with pytest.raises(requests.ConnectionError) as raised:
+        requests.get(url, timeout=5, proxies={"http": ""})
+    assert not media_errors.is_about_media(chain(raised.value, RuntimeError(LOADER)))
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1", "nothing://a.png"])
+def test_a_url_that_is_none(url: str) -> None:
+    with pytest.raises(requests.RequestException) as raised:
+        requests.get(url, timeout=5)
+    assert media_errors.is_about_media(chain(raised.value, RuntimeError(LOADER)))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_storage_that_fails_is_no_fault_of_the_request(number: int) -> None:
+    error = chain(OSError(number, os.strerror(number)), RuntimeError(LOADER))
+    assert not media_errors.is_about_media(error)
+    assert not media_errors.is_about_fetching(error)

@@ -107,7 +107,7 @@ def test_a_pickled_refusal_is_a_plain_value_error_with_its_reason() -> None:
     refusal.counted = True
     for copied in (pickle.loads(pickle.dumps(refusal)), copy.copy(refusal)):
         assert type(copied) is ValueError
-        assert str(copied) == "5 placeholders, and 4 are made"
+        assert str(copied) == f"{errors.REFUSED}5 placeholders, and 4 are made"
         assert copied.reason == "length"
     program = "import pickle, sys; e = pickle.load(sys.stdin.buffer); print(type(e).__name__, e, e.reason)"
     done = subprocess.run(
@@ -117,4 +117,4 @@ def test_a_pickled_refusal_is_a_plain_value_error_with_its_reason() -> None:
         capture_output=True,
         timeout=60,
     )
-    assert done.stdout.decode() == "ValueError 5 placeholders, and 4 are made length\n", done
+    assert done.stdout.decode() == f"ValueError {errors.REFUSED}5 placeholders, and 4 are made length\n", done

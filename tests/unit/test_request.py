@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepeyes_patch import RefusedRequest
+from deepeyes_patch import RefusedRequest, errors
 from deepeyes_patch.ids.request import GridTHW, PretokenizedRequest, Resolution
 from deepeyes_patch.ids.tokens import VisionTokens
 
@@ -202,7 +202,7 @@ def test_a_wrong_count_is_refused_and_everything_named(
     with pytest.raises(RefusedRequest, match="image") as refusal:
         resolve(ids, grids)
     message = str(refusal.value)
-    assert message.startswith(f"image {index} of {len(grids)}:")
+    assert message.startswith(f"{errors.REFUSED}image {index} of {len(grids)}:")
     assert f"hold {sent} image placeholders" in message
     assert f"from position {position} on" in message
     assert f"makes {made} " in message
