@@ -6,7 +6,6 @@ and classes that override the outermost method, run SGLang's code alone.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +16,7 @@ from deepeyes_patch.request import grids, media, media_errors
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.unserved import unserved_request
 from deepeyes_patch.request.verify import verify, verify_unserved
-from deepeyes_patch.seams.facts import makes_no_metadata
 from deepeyes_patch.seams.families import Model, formats_matter, model_of
-from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.wrapping import Call
 
 
@@ -73,9 +70,7 @@ def open_scope(
         image_data, model.spatial_merge_size, formats_matter(), model.patch_width
     )
     media.refuse_modalities(audio=getattr(request_obj, "audio_data", None))
-    video_count = media.count_videos(
-        getattr(request_obj, "video_data", None), lambda: times_are_known(processor), preprocessed
-    )
+    video_count = media.count_videos(getattr(request_obj, "video_data", None), preprocessed)
     request = PretokenizedRequest(
         ids,
         model.tokens,
@@ -94,14 +89,6 @@ def _unreadable(error: Exception, scope: Scope, call: Call) -> RefusedRequest:
     return RefusedRequest(
         "media", f"{' or '.join(came)} could not be loaded: {media_errors.shortened(error)}"
     )
-
-
-def times_are_known(processor: Any) -> bool:
-    """Whether SGLang's ``preprocess_video`` returns metadata of the frames (0.5.4 and later)."""
-    # Look in `qwen_vl`, also for a derived class that another module defines.
-    owner = next(cls for cls in type(processor).__mro__ if "process_mm_data_async" in vars(cls))
-    function = LiveView().function(sys.modules[owner.__module__], "preprocess_video")
-    return function is not None and makes_no_metadata(function) is None
 
 
 def process_embeddings(call: Call) -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids.spans import GridTHW, Span, offsets, token_count
-from deepeyes_patch.observe import release
 from deepeyes_patch.request import grids
 
 # The keys of a preprocessed item that can hold its features.
@@ -231,13 +230,13 @@ def refuse_other_offsets(items: Sequence[dict[str, Any]], spans: Sequence[Span])
             )
 
 
-def count_videos(video_data: Any, times_are_known: Callable[[], bool], preprocessed_images: bool) -> int:
+def count_videos(video_data: Any, preprocessed_images: bool) -> int:
     """The number of videos. Each must be a clip that SGLang decodes itself.
 
     Raises
     ------
     RefusedRequest
-        A video is not a clip; this SGLang does not tell the times of frames; or the images are preprocessed.
+        A video is not a clip, or the images are preprocessed.
     """
     items = [] if video_data is None else as_list(video_data)
     for index, video in enumerate(items):
@@ -253,13 +252,6 @@ def count_videos(video_data: Any, times_are_known: Callable[[], bool], preproces
                 f"video_data[{index}] is of type {type(video).__name__}, and no clip whose frames have known "
                 f"times; with input_ids, send a path, URL or data URL",
             )
-    if len(items) and not times_are_known():
-        raise RefusedRequest(
-            "unsupported",
-            f"video data with input_ids: SGLang {release.version()} does not tell the HF processor the "
-            f"times of a video's frames, so timestamps and M-RoPE positions would be wrong. Newer releases "
-            f"(0.5.4 and later) do",
-        )
     if len(items) and preprocessed_images:
         raise RefusedRequest(
             "unsupported",

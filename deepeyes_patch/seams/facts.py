@@ -31,4 +31,8 @@ def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
 
 def makes_no_metadata(function: Function) -> str | None:
     """The problem of a ``preprocess_video`` that returns frames without their times (up to 0.5.3.post3)."""
-    return None if "video_metadata" in function.names else "it makes no metadata of the frames that it takes"
+    return (
+        None
+        if "video_metadata" in function.names
+        else "it has no local variable video_metadata, so it seems to return frames without their times"
+    )

@@ -383,18 +383,16 @@ def test_preprocessed_beside_raw_images() -> None:
 )
 def test_what_is_no_clip(video: Any, message: str) -> None:
     with pytest.raises(RefusedRequest, match=message) as refusal:
-        media.count_videos([video], lambda: True, False)
+        media.count_videos([video], False)
     assert refusal.value.reason == "unsupported"
 
 
 def test_clips_are_counted() -> None:
-    assert media.count_videos(None, lambda: False, False) == 0
-    assert media.count_videos("a.mp4", lambda: True, False) == 1
-    assert media.count_videos(["a.mp4", b"bytes"], lambda: True, False) == 2
-    with pytest.raises(RefusedRequest, match="does not tell the HF processor the times"):
-        media.count_videos(["a.mp4"], lambda: False, False)
+    assert media.count_videos(None, False) == 0
+    assert media.count_videos("a.mp4", False) == 1
+    assert media.count_videos(["a.mp4", b"bytes"], False) == 2
     with pytest.raises(RefusedRequest, match=r"preprocessed items \(dict\) beside 1 video"):
-        media.count_videos(["a.mp4"], lambda: True, True)
+        media.count_videos(["a.mp4"], True)
 
 
 @pytest.mark.parametrize("data", [None, [], [None], ()])
