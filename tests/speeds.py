@@ -49,11 +49,15 @@ TABLE: dict[str, Row] = {
     "tests/docs/test_security.py": Row(TEST),
     # The core of the processor suite: what a release can do in another way than the next one.
     "tests/sglang/test_admit.py": Row(CHECK),
+    "tests/sglang/test_cleanup.py": Row(CHECK),
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),
     "tests/sglang/test_fail_fast.py": Row(CHECK),
+    "tests/sglang/test_failed_start.py": Row(CHECK),
+    "tests/sglang/test_failed_start.py::test_any_other_error_there_is_never_heard": Row(NIGHTLY, _STOCK),
     "tests/sglang/test_family.py": Row(CHECK),
     "tests/sglang/test_family.py::test_it_is_served_by_us_or_not_at_all": Row(TEST),
+    "tests/sglang/test_features.py": Row(CHECK),
     "tests/sglang/test_gated_attention.py": Row(CHECK),
     "tests/sglang/test_gated_attention.py::test_images": Row(TEST),
     "tests/sglang/test_grids.py": Row(CHECK),
@@ -68,6 +72,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_renamed.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
+    "tests/sglang/test_unknown_path.py": Row(CHECK),
     "tests/sglang/test_unserved.py": Row(CHECK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
@@ -78,6 +83,9 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_rope.py": Row(CHECK),
     "tests/e2e/test_ways_in.py": Row(CHECK),
     # Servers of their own, or minutes.
+    "tests/e2e/test_cleanup.py": Row(
+        NIGHTLY, "tests/sglang/test_cleanup.py looks at the states of all kinds of refused requests"
+    ),
     "tests/e2e/test_disaggregation.py::test_stock": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_engine.py::test_stock_raises_what_its_code_runs_into": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_loses_every_sample_with_expanded_ids": Row(NIGHTLY, _STOCK),
@@ -93,6 +101,9 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_load.py": Row(
         NIGHTLY,
         "more of the requests that test_rollout.py sends at the same time, and `make load`'s thousands",
+    ),
+    "tests/e2e/test_failed_start.py": Row(
+        NIGHTLY, "tests/sglang/test_failed_start.py has the same, with a sleeping child for the scheduler"
     ),
     "tests/e2e/test_parallel.py": Row(
         NIGHTLY, "the ranks take what one processor made; the rope in them is the rope of one rank"

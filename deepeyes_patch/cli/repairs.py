@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepeyes_patch.seams import facts, table
+from deepeyes_patch.seams import facts, table, table_mrope
 from deepeyes_patch.seams.examine import Finding, examine
 from deepeyes_patch.seams.rows import Seam
 from deepeyes_patch.seams.source import SourceView
@@ -75,10 +75,10 @@ def wrapped_files(repairs: Iterable[Repair]) -> list[Path]:
 
 def _mrope(view: SourceView) -> Repair:
     faults = []
-    rotary = view.module(table.ROTARY_EMBEDDING)
+    rotary = view.module(table_mrope.ROTARY_EMBEDDING)
     if rotary is not None and facts.ignores_interleaving(view, rotary):
         faults.append("MRotaryEmbedding ignores mrope_interleaved (Qwen3-VL)")
-    qwen3_5 = view.module(table.QWEN3_5)
+    qwen3_5 = view.module(table_mrope.QWEN3_5)
     if qwen3_5 is not None and facts.kernel_reads_t_alone(view, qwen3_5):
         faults.append("Qwen3.5's fused kernel on CUDA reads t alone")
     if faults:

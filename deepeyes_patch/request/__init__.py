@@ -10,6 +10,8 @@
 ``combine``         the HF processor runs; the caller's ids replace its re-tokenized ids
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent
 
+``features``        beside the path: vision features that SGLang keeps are dropped when the weights change
+
 ``scope``           the state of a request, and how it travels to a worker thread
 ``grids``           (t, h, w) of images and videos, read from tensors, arrays and lists
 ``frames``          the frames of a video, and their times

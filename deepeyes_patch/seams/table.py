@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from deepeyes_patch.seams.facts import (
-    KERNEL,
-    ignores_interleaving,
-    kernel_reads_t_alone,
-    makes_artifacts,
-    makes_no_metadata,
-)
-from deepeyes_patch.seams.rows import Seam, always, defining, ending, having, named, nowhere
+from deepeyes_patch.seams.facts import makes_artifacts, makes_no_metadata
+from deepeyes_patch.seams.rows import Seam, always, defining, having, named, nowhere
+from deepeyes_patch.seams.table_mrope import MROPE
 from deepeyes_patch.settings import RELAX_MARK
 
 QWEN_VL = "sglang.srt.multimodal.processors.qwen_vl"
@@ -24,15 +19,15 @@ TOKENIZER_MANAGER = "sglang.srt.managers.tokenizer_manager"
 HTTP_WORKERS = "sglang.srt.managers.multi_tokenizer_mixin"
 RECEIVERS = ("sglang.srt.disaggregation.encode_receiver", "sglang.srt.disaggregation.encoder.receiver")
 GRPC_SERVER = "sglang.srt.entrypoints.grpc_server"
+# What a scheduler does with an update of the weights; the module has moved once.
+WEIGHT_UPDATERS = (
+    "sglang.srt.managers.scheduler_update_weights_mixin",
+    "sglang.srt.managers.scheduler_components.weight_updater",
+)
 RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
-ROTARY_EMBEDDING = "sglang.srt.layers.rotary_embedding"
-MODELS = ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen3_vl_moe", "sglang.srt.models.qwen3_5")
-QWEN3_5 = MODELS[-1]
 
 _in_processor = partial(Seam, "processor", QWEN_VL, having("process_mm_data_async"))
 _in_qwen_vl = partial(Seam, "processor", QWEN_VL, None)
-_in_rotary_embedding = partial(Seam, "mrope", ROTARY_EMBEDDING)
-_in_qwen3_5 = partial(Seam, "mrope", QWEN3_5, applies=kernel_reads_t_alone, optional_module=True)
 
 _PROCESSOR = (
     _in_processor(
@@ -179,6 +174,19 @@ _AROUND_THE_PROCESSOR = (
             ("_recv_mm_data", "async _recv_mm_data(mm_processor, prompt)", "receive_in_tokenizer"),
         )
     ),
+    *(
+        Seam(
+            *("processor", module, defining("update_weights_from_disk")),
+            f"update_weights_from_{source}(recv_req)",
+            "request.features:update_weights",
+            releases if source != "ipc" else releases.replace("0.5.3", "0.5.4"),
+            "drop the vision features that SGLang keeps: they are of the old weights",
+            required=nowhere,
+            optional_module=True,
+        )
+        for module, releases in zip(WEIGHT_UPDATERS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
+        for source in ("disk", "tensor", "distributed", "ipc")
+    ),
     Seam(
         *("processor", GRPC_SERVER, None),
         "async serve_grpc(server_args)",
@@ -213,81 +221,7 @@ _VIDEO = (
     ),
 )
 
-_MROPE = (
-    _in_rotary_embedding(
-        None,
-        "get_rope(head_size, rotary_dim, base, rope_scaling)",
-        "mrope.binding:get_rope",
-        "0.5.3 -",
-        "read the config as transformers does; make the rope interleaved, or refuse it",
-        door="mrope.building:refuse_rope",
-        imported_by_name=True,
-    ),
-    _in_rotary_embedding(
-        named("MRotaryEmbedding"),
-        "forward(positions, query, key)",
-        None,
-        "0.5.3 - 0.5.3.post1",
-        "our subclass overrides it",
-        applies=ignores_interleaving,
-        reported=True,
-    ),
-    _in_rotary_embedding(
-        named("RotaryEmbedding"),
-        "forward_native(positions, query, key)",
-        None,
-        "0.5.3 - 0.5.3.post1",
-        "our subclass calls it",
-        applies=ignores_interleaving,
-    ),
-    *(
-        Seam(
-            *("mrope", module, ending("ForConditionalGeneration")),
-            "__init__()",
-            "mrope.building:build_model",
-            releases,
-            "note that a model is being built which transformers always interleaves",
-            door="mrope.building:build_model",
-            optional_module=True,
-        )
-        for module, releases in zip(MODELS, ("0.5.3 -", "0.5.3 -", "0.5.9 -"), strict=True)
-    ),
-    _in_qwen3_5(
-        None,
-        "get_rope(head_size, rotary_dim, rope_scaling)",
-        "mrope.gated_attention:get_rope",
-        "0.5.15 - 0.5.18",
-        "refuse sections in another layout when the model is built",
-        door="mrope.building:refuse_rope",
-    ),
-    _in_qwen3_5(
-        named("Qwen3_5ForCausalLM"),
-        "forward(self, input_ids, positions, forward_batch)",
-        "mrope.gated_attention:gather_once",
-        "0.5.15 - 0.5.18",
-        "gather the cos and sin rows of the batch, once a pass",
-        traceable=True,
-    ),
-    _in_qwen3_5(
-        named("Qwen3_5AttentionDecoderLayer"),
-        "forward_prepare_cuda_fused(self, positions, hidden_states)",
-        "mrope.gated_attention:gather_in_layer",
-        "0.5.15 - 0.5.18",
-        "gather them for a model with a forward of its own (Intern-S2)",
-        traceable=True,
-        reported=True,
-    ),
-    _in_qwen3_5(
-        None,
-        f"{KERNEL}(q_gate, k, q_weight, k_weight, cos_sin_cache, positions)",
-        "mrope.gated_attention:hand_over_rows",
-        "0.5.15 - 0.5.18",
-        "hand the rows to the kernel as its cache",
-        traceable=True,
-    ),
-)
-
-SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *_AROUND_THE_PROCESSOR, *_VIDEO, *_MROPE)
+SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *_AROUND_THE_PROCESSOR, *_VIDEO, *MROPE)
 
 
 def modules(repair: str) -> tuple[str, ...]:

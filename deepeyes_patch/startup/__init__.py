@@ -1,9 +1,9 @@
 """From the first import of ``sglang`` to a server that is patched, or stopped.
 
-``activation``  what the finder in `deepeyes_patch.bootstrap` calls: read the switch, install what it selects
-``installer``   ``install`` and ``uninstall``
-``hooks``       post-import hooks, made from the table of seams
-``stops``       the wrappers that stop a server which would run unrepaired
-``failed_start`` a start that is stopped ends, and is heard
-``integrity``   damaged, mixed and outdated installations
+``activation``    what the finder in `deepeyes_patch.bootstrap` calls: read the switch, install what it selects
+``installer``     ``install`` and ``uninstall``
+``hooks``         post-import hooks, made from the table of seams
+``stops``         the wrappers that stop a server which would run unrepaired
+``failed_start``  a start that is stopped ends, and is heard
+``integrity``     damaged, mixed and outdated installations
 """

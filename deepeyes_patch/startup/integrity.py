@@ -19,10 +19,12 @@ MODULES = {
     "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation"),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
-        *("admit", "begin", "cleanup", "combine", "disaggregation", "frames", "grids", "load", "media"),
-        *("media_errors", "scope", "unserved", "verify"),
+        *("admit", "begin", "cleanup", "combine", "disaggregation", "features", "frames", "grids", "load"),
+        *("media", "media_errors", "scope", "unserved", "verify"),
     ),
-    "seams": ("examine", "facts", "families", "live", "rows", "source", "table", "wrapping"),
+    "seams": (
+        *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "wrapping"),
+    ),
     "startup": ("activation", "failed_start", "hooks", "installer", "integrity", "stops"),
 }
 

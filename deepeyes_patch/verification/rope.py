@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Any
 
-from deepeyes_patch.seams import table
+from deepeyes_patch.seams import table_mrope
 
 TOKENS, HEADS, CONTEXT = 200, 2, 4096
 
@@ -53,7 +53,7 @@ def by_sglang(description: dict[str, Any], always_interleaved: bool) -> Any:
     """The same heads rotated by the rope that SGLang's ``get_rope`` gives to a new model."""
     import torch
 
-    module: Any = importlib.import_module(table.ROTARY_EMBEDDING)
+    module: Any = importlib.import_module(table_mrope.ROTARY_EMBEDDING)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     positions, query = inputs(description)
     arguments = {

@@ -24,9 +24,6 @@ from tests.sglang import rollouts
 ROUNDING = 1e-4
 
 ARGS = ["--dtype", "float32", "--random-seed", "7"]
-# SGLang keeps what the vision tower made of a picture, and an update of the weights does not drop it: see
-# `test_stock_keeps_features_of_old_weights`. A server that is being trained keeps nothing.
-KEEPS_NO_FEATURES = {"SGLANG_VLM_CACHE_SIZE_MB": "0"}
 
 # What stock SGLang makes of one placeholder an image, when the history holds ids that were sampled: other
 # tokens, the right ones, or (see test_rope.py) any tokens with wrong positions.
@@ -56,8 +53,7 @@ def processor(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def patched(folder: Path, processor: Any, tmp_path_factory: pytest.TempPathFactory) -> Patched:
-    env = {**shapes.PATCHED, **KEEPS_NO_FEATURES}
-    with server.serve(folder, env=env, args=ARGS) as running:
+    with server.serve(folder, env=shapes.PATCHED, args=ARGS) as running:
         engine = Engine(running.url)
         rounds = list(loop.train(engine, processor, folder, tmp_path_factory.mktemp("checkpoint")))
         show("patched", rounds)

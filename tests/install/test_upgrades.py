@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from deepeyes_patch.seams import table
+from deepeyes_patch.seams import table, table_mrope
 from tests import interpreters, made_up
 from tests.install.conftest import Install, build, copy_sources, files_below, on_made_up
 from tests.install.test_roads import assert_quiet
@@ -90,7 +90,7 @@ def environment(
 ) -> Interpreter:
     """An environment whose installation changes while a process of it runs. Its ``sglang`` fits."""
     folder = interpreters.write_sglang(tmp_path_factory.mktemp("whole"))
-    made_up.write(folder, table.QWEN_VL, table.ROTARY_EMBEDDING)
+    made_up.write(folder, table.QWEN_VL, table_mrope.ROTARY_EMBEDDING)
     created = interpreters.create(tmp_path_factory.mktemp("running"))
     by_uv("install", wheel, python=created.python)
     return on_made_up(created, folder)

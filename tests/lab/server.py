@@ -78,6 +78,17 @@ def serve(
         yield server
 
 
+def ends(server: Server, seconds: float) -> float | None:
+    """Tell a server to end (SIGTERM, as an operator does): the seconds that it took; None: it did not end."""
+    begin = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    try:
+        server.process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    return time.monotonic() - begin
+
+
 def expect_failure(
     model_dir: Path,
     *,

@@ -15,6 +15,7 @@ from collections import Counter
 from tests.lab import environments
 
 RELEASE = "0.5.23"
+END_SECONDS = 30
 
 
 def run(requests: int, concurrency: int, seed: int) -> int:
@@ -43,6 +44,7 @@ def run(requests: int, concurrency: int, seed: int) -> int:
         look()
         report = drive.load(running.url, folder, planned, concurrency, look)
         look()
+        ended = server.ends(running, END_SECONDS)
     print(f"\n{report.seconds:.0f} s, the slowest answer after {report.slowest:.1f} s\n")
     _table("as transformers", report.served)
     _table("refused", report.refused)
@@ -51,6 +53,10 @@ def run(requests: int, concurrency: int, seed: int) -> int:
     for role in held[0]:
         print(f"| {role:20} | " + " | ".join(f"{one.get(role, 0):6.0f}" for one in held) + " |")
     problems = [*warm.problems, *report.problems]
+    if ended is None:  # it waits for requests that it takes for unfinished
+        problems.append(f"the server did not end within {END_SECONDS} s of SIGTERM")
+    else:
+        print(f"\nthe server ended {ended:.0f} s after SIGTERM")
     print("\n" + ("\n".join(problems) if problems else "every answer is as it should be"), flush=True)
     return 1 if problems else 0
 

@@ -25,7 +25,7 @@ if qwen3_5.home():
 
 import deepeyes_patch
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.seams import table
+from deepeyes_patch.seams import table, table_mrope
 from deepeyes_patch.seams.examine import examine
 from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.rows import Seam
@@ -230,11 +230,11 @@ def built(made: list[Any] = []) -> Any:  # noqa: B006  # the one processor of th
 
 def build_ropes() -> None:
     """What building a Qwen3-VL or Qwen3.5 model begins with, and the rope of its config."""
-    for name in table.MODELS:
+    for name in table_mrope.MODELS:
         for attribute, value in list(vars(sys.modules.get(name, sys)).items()):
             if isinstance(value, type) and attribute.endswith("ForConditionalGeneration"):
                 attempt(lambda cls=value: cls.__init__(object.__new__(cls)))  # type: ignore[misc]
-    for name in (table.ROTARY_EMBEDDING, table.QWEN3_5):
+    for name in (table_mrope.ROTARY_EMBEDDING, table_mrope.QWEN3_5):
         build = getattr(sys.modules.get(name), "get_rope", None)
         if build is not None:
             built()
