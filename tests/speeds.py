@@ -58,6 +58,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_family.py": Row(CHECK),
     "tests/sglang/test_family.py::test_it_is_served_by_us_or_not_at_all": Row(TEST),
     "tests/sglang/test_features.py": Row(CHECK),
+    "tests/sglang/test_fetching.py": Row(CHECK),
     "tests/sglang/test_gated_attention.py": Row(CHECK),
     "tests/sglang/test_gated_attention.py::test_images": Row(TEST),
     "tests/sglang/test_grids.py": Row(CHECK),
