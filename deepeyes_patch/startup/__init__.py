@@ -1,6 +1,6 @@
 """From the first import of ``sglang`` to a server that is patched, or stopped.
 
-``activation``    what the finder in `deepeyes_patch.bootstrap` calls: read the switch, install what it selects
+``activation``      what the finder of `deepeyes_patch.bootstrap` calls: reads the switch, installs repairs
 ``installer``     ``install`` and ``uninstall``
 ``hooks``         post-import hooks, made from the table of seams
 ``stops``         the wrappers that stop a server which would run unrepaired

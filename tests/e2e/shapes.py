@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from PIL import Image
 
+from deepeyes_patch.errors import REFUSED
 from deepeyes_patch.verification import tiny
 from tests.lab import client, flags, reference
 from tests.lab.client import Answer
@@ -295,6 +296,7 @@ def announcements(running: Server) -> list[str]:
         for line in running.log_text().splitlines()
         if re.search(r"deepeyes-patch |deepeyes_patch", line)
         and not line.startswith(('  File "', "deepeyes_patch.errors."))
+        and REFUSED not in line
     ]
 
 
