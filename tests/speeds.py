@@ -89,6 +89,9 @@ TABLE: dict[str, Row] = {
     ),
     "tests/e2e/test_disaggregation.py::test_stock": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_engine.py::test_stock_raises_what_its_code_runs_into": Row(NIGHTLY, _STOCK),
+    "tests/e2e/test_second_method.py": Row(
+        NIGHTLY, "tests/sglang/test_unknown_path.py sends the same requests to the tokenizer manager"
+    ),
     "tests/e2e/test_smoke.py::test_stock_loses_every_sample_with_expanded_ids": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_with_one_placeholder_an_image": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_keeps_features_of_old_weights": Row(NIGHTLY, _STOCK),

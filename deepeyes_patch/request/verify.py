@@ -56,7 +56,9 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
         raise _inexact("videos")
     media = _media(scope, expected)
     # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
-    if padded is not None and _outside(padded, media) != _outside(ids, media):
+    if padded is not None and (
+        _outside(padded, media) != _outside(ids, media) or not _are_padded(padded, [*images, *clips])
+    ):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, clips, media)
     passed_last_look(result)
@@ -185,6 +187,20 @@ def _temporal_patch_size(scope: Scope) -> int:
     size = scope.model.temporal_patch_size
     assert size is not None
     return int(size)
+
+
+def _are_padded(padded: Sequence[int], items: Sequence[Any]) -> bool:
+    """Whether the padded ids hold each item's own padding at its offsets. Else the scheduler ends."""
+    for item in items:
+        for first, last in item.offsets:
+            length = last - first + 1
+            if hasattr(item, "padding_sequence"):  # 0.5.23 and later
+                padding = list(item.padding_sequence(length))
+            else:
+                padding = [item.pad_value] * length
+            if list(padded[first : last + 1]) != padding:
+                return False
+    return True
 
 
 def _outside(ids: Sequence[int], media: Sequence[Medium]) -> list[Any]:

@@ -8,6 +8,7 @@ wrapper of ours is passed. `add` patches the classes of a release; a copy of SGL
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ async def process(processor: Any, folder: Path, ids: Sequence[int], images: Any,
         item.offsets = [next(runs, (0, 0)) for _ in item.offsets]
     put("input_ids", made)
     if get("padded_input_ids") is not None:
-        put("padded_input_ids", list(made))
+        put("padded_input_ids", type(result).build_padded_input_ids(made, get("mm_items")))
     torch = importlib.import_module("torch")
     try:
         positions, delta = reference.positions(folder, made, torch.cat(grids))
@@ -110,3 +111,15 @@ def remove(manager: Any) -> None:
     called = manager.mm_processor.__dict__.pop("process_mm_data_async")
     if (kept := getattr(manager, "mm_data_processor", None)) is not None:
         kept._proc_async = called.before
+
+
+def serve(manager_class: type) -> None:
+    """Give every tokenizer manager of a copy of SGLang the second method, when it is constructed."""
+    construct = manager_class.__init__
+
+    @functools.wraps(construct)
+    def constructed(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        add(self, Path(self.server_args.model_path))
+
+    manager_class.__init__ = constructed  # type: ignore[misc]

@@ -109,10 +109,18 @@ def test_one_wrapper_left_out(
         assert not isinstance(outcome, (RefusedRequest, InternalError)), outcome
 
 
-SPOILT_PART = {"offsets": "image offsets", "mrope_positions": "M-RoPE positions"}
+SPOILT_PART = {
+    "offsets": "image offsets",
+    "padding": "padded_input_ids",
+    "mrope_positions": "M-RoPE positions",
+}
+# Where it is, if it is no part by itself.
+HELD_IN = {"offsets": "mm_items", "padding": "padded_input_ids"}
 
 
-@pytest.mark.parametrize("what", ["input_ids", "padded_input_ids", "offsets", "mrope_positions", "mm_items"])
+@pytest.mark.parametrize(
+    "what", ["input_ids", "padded_input_ids", "padding", "offsets", "mrope_positions", "mm_items"]
+)
 def test_a_wrong_result_is_refused(
     what: str,
     folder: Path,
@@ -150,10 +158,12 @@ def test_a_wrong_result_is_refused(
 def spoil(result: Any, what: str) -> bool:
     """Change one part of a result; ``False`` where this release's result has no such part."""
     get = result.get if isinstance(result, dict) else lambda name: getattr(result, name, None)
-    if get(what if what != "offsets" else "mm_items") is None:
+    if get(HELD_IN.get(what, what)) is None:
         return False
     if what in ("input_ids", "padded_input_ids"):
         get(what)[1] += 1
+    elif what == "padding":  # at the place of an image
+        get("padded_input_ids")[get("mm_items")[0].offsets[0][0]] += 1
     elif what == "offsets":
         item = get("mm_items")[0]
         item.offsets = [(first + 1, last + 1) for first, last in item.offsets]
