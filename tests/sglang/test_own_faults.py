@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ import torch
 import deepeyes_patch
 from deepeyes_patch.errors import InternalError
 from deepeyes_patch.request import media_errors
+from deepeyes_patch.seams import families
 from tests.lab import managers, models, processors
 from tests.sglang import films, rollouts, test_disaggregation, ways
 from tests.sglang.rollouts import assert_exact, picture
@@ -96,6 +98,25 @@ def admitted(folder: Path, processor: Any) -> Any:
         managers.tokenize(managers.manager(folder), request)
 
 
+def inexact(folder: Path, processor: Any) -> Any:
+    """SGLang makes other positions, behind the back of our wrapper."""
+    module = importlib.import_module(processors.MODULE)
+
+    def zeros(*, input_ids: Any, **rest: Any) -> Any:
+        return torch.zeros(3, *input_ids.shape, dtype=torch.long), torch.zeros(1, 1, dtype=torch.long)
+
+    ids = list(rollouts.expanded(folder, IMAGES).ids)
+    with mock.patch.object(module.MRotaryEmbedding, "get_rope_index", staticmethod(zeros)):
+        return answer(processor, ids, IMAGES)
+
+
+def unserved(folder: Path, processor: Any) -> Any:
+    """The tokenizer manager asks a class that is not served: the same processor, said to be none of ours."""
+    ids = rollouts.short(folder, IMAGES).ids
+    with mock.patch.object(processor, families._MODEL, None, create=True):
+        return managers.process(processor, folder, ids, IMAGES, seconds=20)
+
+
 def embedded(folder: Path, processor: Any) -> Any:
     return test_disaggregation.build(folder, processor, _embedded_ids(folder))
 
@@ -121,6 +142,8 @@ PATHS: dict[str, tuple[Ask, models.Kind]] = {
     "stray placeholder": (stray, "qwen2_5_vl"),
     "no image": (no_image, "qwen2_5_vl"),
     "admitted": (admitted, "qwen2_5_vl"),
+    "inexact": (inexact, "qwen2_5_vl"),
+    "unserved": (unserved, "qwen2_5_vl"),
     **({"embedded": (embedded, "qwen2_5_vl")} if ENCODERS else {}),
     **({"received by the tokenizer": (received_by_tokenizer, "qwen2_5_vl")} if ENCODERS else {}),
 }
@@ -245,7 +268,7 @@ OUTERMOST = {"received by the tokenizer": ("process_embeddings",)}
 def test_it_is_an_internal_error(name: str, installed: None) -> None:
     ask, kind = PATHS[name]
     folder = models.ensure(kind)
-    if ask is admitted:
+    if ask in (admitted, unserved):
         managers.manager(folder)  # what constructs it is no part of a request
     fresh = new_processor(folder)  # whose threads begin under the profiler
     functions = run_on(lambda: ask(folder, fresh))
