@@ -105,7 +105,9 @@ def shortened(error: BaseException) -> str:
     """
     first = list(causes(error))[-1]
     text = _ENCODED.sub(lambda found: f"{found[0][:20]}...", str(first))
-    return f"{type(first).__name__}: {text if len(text) <= _SHOWN else f'{text[:_SHOWN]} ...'}"
+    home = type(first).__module__
+    name = type(first).__name__ if home == "builtins" else f"{home}.{type(first).__name__}"
+    return f"{name}: {text if len(text) <= _SHOWN else f'{text[:_SHOWN]} ...'}"
 
 
 def _from_a_video_decoder(error: BaseException) -> bool:

@@ -113,7 +113,7 @@ def test_another_patch_that_came_after_ours(tmp_path: Path, release: str) -> Non
     assert re.search(r"Qwen\w*VLImageProcessor\.process_mm_data_async", message)
     assert "relax_like_patch.patched_process_mm_data_async" in message
     assert "switch that package's patch off" in message
-    assert "unset RELAX_DEEPEYES_QWEN_VL_PATCH and set DEEPEYES_PATCH=processor" in message
+    assert "drop its flag --deepeyes-qwen-vl-patch" in message
     assert "or set DEEPEYES_PATCH=off" in message
 
 

@@ -265,7 +265,7 @@ def _assert_refused(wanted: Due, outcome: Any, data: Sequence[Any]) -> None:
     of_ids = any(re.search(problem, message, re.DOTALL) for problem in wanted.problems)
     assert of_media or of_ids, f"{message!r} names none of {told}"
     if type(outcome) is RefusedRequest and not of_ids:
-        assert outcome.reason == ("inexact" if "deepeyes-patch refuses" in message else "media")
+        assert outcome.reason == ("inexact" if "do not follow from its input_ids" in message else "media")
     assert "prompt placeholders" not in message, "upstream's signal to fall back"
     assert len(message) < 2000, "the message repeats the data"
 

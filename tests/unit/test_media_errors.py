@@ -113,7 +113,7 @@ ENCODED = "/9j/4AAQ" + "x" * 10_000
         ),
         (
             chain(binascii.Error("Incorrect padding"), RuntimeError(f"while loading data:,{ENCODED}")),
-            "Error: Incorrect padding",
+            "binascii.Error: Incorrect padding",
         ),
     ],
 )
