@@ -12,11 +12,9 @@ next time.
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import errno
 import re
-import socket
 import struct
 import traceback
 from collections.abc import Iterator
@@ -25,8 +23,8 @@ from deepeyes_patch.errors import InternalError
 
 # The packages that SGLang decodes videos with.
 _VIDEO_DECODERS = {"decord", "torchcodec"}
-# The packages that fetch URLs.
-_FETCHERS = {"aiohttp", "httpcore", "httpx", "requests", "ssl", "urllib", "urllib3"}
+# The packages that fetch URLs. Up to Python 3.10, asyncio has a TimeoutError of its own.
+_FETCHERS = {"aiohttp", "asyncio", "httpcore", "httpx", "requests", "socket", "ssl", "urllib", "urllib3"}
 # Answers of the 400 kind that say nothing about the URL: too slow, too early, too many requests.
 _PASSING = (408, 425, 429)
 
@@ -38,7 +36,7 @@ _WRONG_FILE = (
 )
 
 _SHOWN = 500  # characters of a message
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{80,}")  # base64 and paths that nobody reads
+_ENCODED = r"[A-Za-z0-9+/=_-]{80,}"  # base64 and paths that nobody reads
 
 
 def is_about_media(error: BaseException) -> bool:
@@ -62,7 +60,7 @@ def is_about_media(error: BaseException) -> bool:
 def is_about_fetching(error: BaseException) -> bool:
     """Whether an exception comes from fetching a URL."""
     return any(
-        isinstance(link, (ConnectionError, TimeoutError, asyncio.TimeoutError, socket.gaierror))
+        isinstance(link, (ConnectionError, TimeoutError))
         or not _FETCHERS.isdisjoint(cls.__module__.partition(".")[0] for cls in type(link).__mro__)
         for link in causes(error)
     )
@@ -104,7 +102,7 @@ def shortened(error: BaseException) -> str:
     SGLang's own message repeats the data, megabytes of base64.
     """
     first = list(causes(error))[-1]
-    text = _ENCODED.sub(lambda found: f"{found[0][:20]}...", str(first))
+    text = re.sub(_ENCODED, lambda found: f"{found[0][:20]}...", str(first))
     home = type(first).__module__
     name = type(first).__name__ if home == "builtins" else f"{home}.{type(first).__name__}"
     return f"{name}: {text if len(text) <= _SHOWN else f'{text[:_SHOWN]} ...'}"
