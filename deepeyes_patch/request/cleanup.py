@@ -1,4 +1,4 @@
-"""A refused request leaves nothing in the tokenizer manager.
+"""A request of ids that is refused, by us or by SGLang, leaves nothing in the tokenizer manager.
 
 From 0.5.10 on, SGLang keeps a state for each request before it tokenizes it. Up to 0.5.13, a request that
 raises before it is sent to the scheduler leaves this state, with its images, for ever: memory grows, and the
@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.seams.families import model_of
 from deepeyes_patch.seams.wrapping import Call
 
@@ -32,7 +31,7 @@ async def _leaving_nothing(manager: Any, request: Any, responses: Any) -> AsyncI
         async with contextlib.aclosing(responses):
             async for response in responses:
                 yield response
-    except (RefusedRequest, InternalError):
+    except Exception:
         _drop_states(manager, request)
         raise
 

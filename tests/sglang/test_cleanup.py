@@ -73,6 +73,16 @@ def test_nothing_is_left(shape: str, folder: Path, patched: None, monkeypatch: p
     assert manager.rid_to_state == before
 
 
+def test_what_sglang_refuses_itself_leaves_nothing_either(
+    folder: Path, patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managers.manager(folder)
+    before = dict(manager.rid_to_state)
+    error = ask(manager, monkeypatch, input_ids=[1] * (manager.context_len + 1))
+    assert "longer than the model's context length" in str(error)
+    assert manager.rid_to_state == before
+
+
 def test_stock_keeps_what_raises_if_it_keeps_states_early(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
