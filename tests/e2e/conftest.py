@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.e2e import shapes
-from tests.lab import flags, models, server
+from tests.lab import altered, flags, models, server
 from tests.lab.server import Server
 
 # A test run that is told to end (a CI's time limit) stops its servers, as on Ctrl-C.
@@ -72,3 +72,11 @@ def launched(folder: Path) -> Iterator[Server]:
     run = [Path(sys.executable).with_name("deepeyes-patch"), "run", "--only", "processor,video", "--"]
     with server.serve(folder, env=shapes.STOCK, args=["--enable-metrics"], launcher=run) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def renamed_seam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the installed SGLang without a function that the processor repair needs."""
+    edit = altered.replacing("_process_and_collect_mm_items", "_collect_mm_items")
+    folder = tmp_path_factory.mktemp("renamed-seam")
+    return altered.copy(folder, {"srt/multimodal/processors/base_processor.py": edit})

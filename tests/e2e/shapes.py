@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from deepeyes_patch.errors import REFUSED
 from deepeyes_patch.verification import tiny
 from tests.lab import client, flags, reference
 from tests.lab.client import Answer
+from tests.lab.environments import CHECKOUT
 from tests.lab.server import Server
 from tests.sglang import rollouts
 from tests.sglang.rollouts import IMAGE, Request
@@ -35,6 +38,7 @@ NOISE = 8e-3
 BATCHED_NOISE = 0.01
 WRONG = 0.02  # where positions or placements are wrong, log-probs are off by more than this
 NEW_TOKENS = 6
+CHILD_SECONDS = 300  # a child that imports SGLang, and a server that it may start
 ANSWER_SECONDS = 90  # the first answer of a server takes seconds on a busy machine; stock can hang
 
 PICTURES = [rollouts.picture(width, height) for width, height in rollouts.SIZES]
@@ -283,6 +287,22 @@ def assert_refused(running: Server, bad: Bad) -> None:
 def assert_message(bad: Bad, answer: Answer) -> None:
     message = answer.body["error"]["message"]
     assert re.search(bad.message, message), message
+
+
+def run_on(
+    path: Path, module: str, *arguments: str, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m MODULE`` with the repairs on and ``path``, an altered SGLang, first on its path."""
+    env = {**os.environ, **PATCHED, "PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [python, "-m", module, *arguments],
+        env={name: value for name, value in env.items() if value is not None},
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=CHILD_SECONDS,
+        check=False,
+    )
 
 
 def announcements(running: Server) -> list[str]:

@@ -6,9 +6,7 @@ What decides is what the files hold, not the version that they call themselves.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,21 +20,11 @@ from tests.lab.environments import CHECKOUT
 
 QWEN = "srt/multimodal/processors/qwen_vl.py"
 BASE = "srt/multimodal/processors/base_processor.py"
-CHILD_SECONDS = 300
 
 
 def serve(path: Path, python: str = sys.executable) -> dict[str, Any]:
     """What `tests.e2e.served` says about the SGLang in ``path``."""
-    env = {**os.environ, **shapes.PATCHED, "PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [python, "-m", "tests.e2e.served"],
-        env={name: value for name, value in env.items() if value is not None},
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=CHILD_SECONDS,
-        check=False,
-    )
+    done = shapes.run_on(path, "tests.e2e.served", python=python)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert found["processor"] == str(path / "sglang" / QWEN)

@@ -8,24 +8,17 @@ place, where the processor is constructed: for these a child constructs it, with
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from deepeyes_patch.observe.release import TESTED
 from tests.e2e import shapes
 from tests.lab import altered, client, models, reference, server
 from tests.lab.altered import replacing
-from tests.lab.environments import CHECKOUT
 
-BASE = "srt/multimodal/processors/base_processor.py"
 MANAGER = "srt/managers/tokenizer_manager.py"
-CHILD_SECONDS = 300
 TRACEBACK = "Traceback (most recent call last)"
 
 # Stands for Relax's run-time patch, which replaces the whole method when it is imported.
@@ -47,12 +40,6 @@ processor.process_mm_data_async = patched_process_mm_data_async
 """
 
 
-@pytest.fixture(scope="module")
-def renamed_seam(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    edit = replacing("_process_and_collect_mm_items", "_collect_mm_items")
-    return altered.copy(tmp_path_factory.mktemp("renamed-seam"), {BASE: edit})
-
-
 def refusal(folder: Path, **env: str) -> str:
     """The last traceback in the log of a server that ends by itself, without having been healthy."""
     code, log = server.expect_failure(folder, env={**shapes.PATCHED, **env})
@@ -62,16 +49,7 @@ def refusal(folder: Path, **env: str) -> str:
 
 def refused_construction(path: Path, *modules: str) -> str:
     """The last traceback of a child that constructs the processor, with ``path`` first on its path."""
-    env = {**os.environ, **shapes.PATCHED, "PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.e2e.constructed", *modules],
-        env={name: value for name, value in env.items() if value is not None},
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=CHILD_SECONDS,
-        check=False,
-    )
+    done = shapes.run_on(path, "tests.e2e.constructed", *modules)
     assert done.returncode == 1, done.stderr
     return last_traceback(done.stderr)
 

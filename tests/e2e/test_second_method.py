@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import shapes
-from tests.lab import altered, client, second_method, server
+from tests.lab import altered, client, server
 from tests.lab.environments import CHECKOUT
-from tests.sglang import rollouts
+from tests.sglang import rollouts, second_method
 from tests.sglang.test_unknown_path import ALL, IMAGES, REQUESTS
 
 END_SECONDS = 60
@@ -27,7 +27,7 @@ def with_the_field(source: str) -> str:
 
 
 def with_the_method(source: str) -> str:
-    return f"{source}\n\nfrom tests.lab import second_method\n\nsecond_method.serve(TokenizerManager)\n"
+    return f"{source}\n\nfrom tests.sglang import second_method\n\nsecond_method.serve(TokenizerManager)\n"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ def blocks(folder: Path, request: Request) -> list[tuple[int, int]]:
     ids, start = request.ids, rollouts.vision(folder).start
     timed = not folder.name.startswith("qwen2_5")
     decode = reference.processor(folder).tokenizer.decode
-    runs = iter(_runs(ids, rollouts.vision(folder).video))
+    runs = iter(rollouts.runs_of(rollouts.vision(folder).video, ids))
     found = []
     for t, _, _ in request.video_grids.tolist():
         own = [next(runs) for _ in range(t if timed else 1)]
@@ -212,22 +212,14 @@ def keeps_fractions(folder: Path) -> bool:
     return found[0, 1:3].tolist() == [1, 4]
 
 
-def _runs(ids: Sequence[int], token: int) -> list[tuple[int, int]]:
-    """(first, last) of each run of a token, found the slow and obvious way."""
-    runs: list[tuple[int, int]] = []
-    for position, value in enumerate(ids):
-        if value == token and runs and runs[-1][1] == position - 1:
-            runs[-1] = (runs[-1][0], position)
-        elif value == token:
-            runs.append((position, position))
-    return runs
-
-
 def assert_exact(folder: Path, result: Any, request: Request) -> None:
     """The result is what the request's own ids demand, in every part that the model reads."""
     tokens = rollouts.vision(folder)
     assert result.input_ids == request.expected_ids
-    images, videos = _runs(request.expected_ids, tokens.image), _runs(request.expected_ids, tokens.video)
+    images, videos = (
+        rollouts.runs_of(tokens.image, request.expected_ids),
+        rollouts.runs_of(tokens.video, request.expected_ids),
+    )
     by_kind: dict[str, list[Any]] = {"image_grid_thw": [], "video_grid_thw": []}
     for item in result.mm_items:
         (name,) = (name for name in by_kind if getattr(item, name, None) is not None)

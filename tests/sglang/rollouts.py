@@ -125,8 +125,12 @@ def image_grids(folder: Path, images: Sequence[Image.Image]) -> torch.Tensor:
 
 
 def spans(folder: Path, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """(first, last) of each run of the image placeholder, found the slow and obvious way."""
-    token = vision(folder).image
+    """(first, last) of each run of the image placeholder."""
+    return runs_of(vision(folder).image, ids)
+
+
+def runs_of(token: int, ids: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, last) of each run of a token, found the slow and obvious way."""
     runs: list[tuple[int, int]] = []
     for position, value in enumerate(ids):
         if value != token:

@@ -1,6 +1,6 @@
 """No result leaves the tokenizer manager without the last look, whatever path SGLang took.
 
-First a made-up second outermost method (`tests.lab.second_method`), which none of our other wrappers covers.
+First a made-up second outermost method (`tests.sglang.second_method`), which no other wrapper of ours covers.
 Then each of our wrappers is removed behind our back.
 """
 
@@ -17,8 +17,8 @@ import torch
 import deepeyes_patch
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.seams import table, wrapping
-from tests.lab import managers, models, reference, second_method
-from tests.sglang import rollouts
+from tests.lab import managers, models, reference
+from tests.sglang import rollouts, second_method
 from tests.sglang.records import counts
 from tests.sglang.rollouts import Request, picture
 from tests.sglang.test_admit import generate

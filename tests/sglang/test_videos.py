@@ -263,7 +263,7 @@ class _Good:
         self.kind, self.folder, self.made = kind, folder, made
         self.ids = made.ids
         self.tokens = rollouts.vision(folder)
-        self.runs = films._runs(self.ids, self.tokens.video)
+        self.runs = rollouts.runs_of(self.tokens.video, self.ids)
         self.grids = made.video_grids.tolist()
         self.length = self.runs[0][1] - self.runs[0][0] + 1
 
@@ -373,7 +373,7 @@ def test_ids_of_transformers_are_refused_with_both_grids(
     scene = SCENES["one video"]
     trainer, server = films.of_transformers(folder, scene), films.of_server(folder, processor, scene)
     assert trainer.video_grids.tolist() != server.video_grids.tolist()
-    own = films._runs(trainer.ids, rollouts.vision(folder).video)[0]
+    own = rollouts.runs_of(rollouts.vision(folder).video, trainer.ids)[0]
     t, h, w = server.video_grids.tolist()[0]
     with pytest.raises(
         RefusedRequest,

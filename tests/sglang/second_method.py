@@ -28,6 +28,7 @@ def stock(function: Any) -> Any:
 async def process(processor: Any, folder: Path, ids: Sequence[int], images: Any, request: Any) -> Any:
     """What the made-up method returns: the class's own items, with ids, offsets and positions made here."""
     from tests.lab import reference
+    from tests.sglang import rollouts
 
     token, image = processor.mm_tokens.image_token_id, processor.mm_tokens.image_token
     images = list(images)
@@ -49,7 +50,7 @@ async def process(processor: Any, folder: Path, ids: Sequence[int], images: Any,
     made = list(ids[:expanded])
     for value in tail:
         made += [token] * next(behind, 1) if value == token else [value]
-    runs = iter(_runs(made, token))
+    runs = iter(rollouts.runs_of(token, made))
     for item in get("mm_items"):
         item.offsets = [next(runs, (0, 0)) for _ in item.offsets]
     put("input_ids", made)
@@ -69,16 +70,6 @@ def _access(result: Any) -> tuple[Any, Any]:
     if isinstance(result, dict):
         return result.get, result.__setitem__
     return (lambda name: getattr(result, name, None)), (lambda name, value: setattr(result, name, value))
-
-
-def _runs(ids: Sequence[int], token: int) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for position, value in enumerate(ids):
-        if value == token and runs and runs[-1][1] == position - 1:
-            runs[-1] = (runs[-1][0], position)
-        elif value == token:
-            runs.append((position, position))
-    return runs
 
 
 def dispatch(manager: Any, folder: Path) -> Any:
