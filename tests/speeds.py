@@ -89,6 +89,10 @@ TABLE: dict[str, Row] = {
     ),
     "tests/e2e/test_disaggregation.py::test_stock": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_engine.py::test_stock_raises_what_its_code_runs_into": Row(NIGHTLY, _STOCK),
+    "tests/e2e/test_prompt_logprobs.py::test_stock": Row(NIGHTLY, _STOCK),
+    "tests/e2e/test_prompt_logprobs.py::test_in_chunks": Row(
+        NIGHTLY, "a server of its own; each chunk runs the code that a whole prompt runs"
+    ),
     "tests/e2e/test_second_method.py": Row(
         NIGHTLY, "tests/sglang/test_unknown_path.py sends the same requests to the tokenizer manager"
     ),

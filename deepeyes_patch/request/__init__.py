@@ -10,7 +10,12 @@
 ``combine``         the HF processor runs; the caller's ids replace its re-tokenized ids
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent
 
-``features``        beside the path: vision features that SGLang keeps are dropped when the weights change
+Beside the path, in the scheduler:
+
+``features``         vision features that SGLang keeps are dropped when the weights change
+``prompt_logprobs``  log-probs of the prompt are those of the placeholders, not of what SGLang pads them with
+
+For all of them:
 
 ``scope``           the state of a request, and how it travels to a worker thread
 ``grids``           (t, h, w) of images and videos, read from tensors, arrays and lists

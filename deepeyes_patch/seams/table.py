@@ -24,6 +24,12 @@ WEIGHT_UPDATERS = (
     "sglang.srt.managers.scheduler_update_weights_mixin",
     "sglang.srt.managers.scheduler_components.weight_updater",
 )
+SCHEDULE_BATCH = "sglang.srt.managers.schedule_batch"
+# What a scheduler returns of log-probs; the module has moved once.
+LOGPROB_RESULTS = (
+    "sglang.srt.managers.scheduler_output_processor_mixin",
+    "sglang.srt.managers.scheduler_components.logprob_result_processor",
+)
 RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
 
 _in_processor = partial(Seam, "processor", QWEN_VL, having("process_mm_data_async"))
@@ -186,6 +192,24 @@ _AROUND_THE_PROCESSOR = (
         )
         for module, releases in zip(WEIGHT_UPDATERS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
         for source in ("disk", "tensor", "distributed", "ipc")
+    ),
+    Seam(
+        *("processor", SCHEDULE_BATCH, named("ScheduleBatch")),
+        "prepare_for_extend(self)",
+        "request.prompt_logprobs:choose_ids",
+        "0.5.3 -",
+        "log-probs of the prompt: take them of the placeholders, not of what SGLang pads them with",
+    ),
+    *(
+        Seam(
+            *("processor", module, defining("add_input_logprob_return_values")),
+            "add_input_logprob_return_values(req)",
+            "request.prompt_logprobs:return_ids",
+            releases,
+            "log-probs of the prompt: return the placeholders, not 0",
+            optional_module=True,
+        )
+        for module, releases in zip(LOGPROB_RESULTS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
     ),
     Seam(
         *("processor", GRPC_SERVER, None),

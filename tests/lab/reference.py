@@ -196,7 +196,8 @@ def scores(
     The second is zero for greedy decoding, and no more than the noise where two tokens tie.
     """
     ids = [*input_ids, *continuation]
-    rows = _log_softmax(folder, ids, grids, pixel_values, video_grids, video_values)[len(input_ids) - 1 : -1]
+    rows = distributions(folder, ids, grids, pixel_values, video_grids, video_values)
+    rows = rows[len(input_ids) - 1 : -1]
     import torch
 
     found = rows.gather(1, torch.tensor(list(continuation))[:, None])[:, 0]
@@ -217,7 +218,7 @@ def greedy(
     """
     ids, scores = list(input_ids), []
     for _ in range(steps):
-        best = _log_softmax(folder, ids, grids, pixel_values)[-1].max(dim=0)
+        best = distributions(folder, ids, grids, pixel_values)[-1].max(dim=0)
         ids.append(int(best.indices))
         scores.append(best.values)
     import torch
@@ -225,7 +226,7 @@ def greedy(
     return ids[len(input_ids) :], torch.stack(scores)
 
 
-def _log_softmax(
+def distributions(
     folder: Path,
     ids: Sequence[int],
     grids: torch.Tensor | None,
@@ -233,7 +234,10 @@ def _log_softmax(
     video_grids: torch.Tensor | None = None,
     video_values: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """float32 [T, vocabulary]. Videos only of Qwen3-VL, which has their times in the text."""
+    """Log-probs float32 [T, vocabulary] of what follows each id.
+
+    Videos only of Qwen3-VL, which has their times in the text.
+    """
     import torch
 
     where, _ = positions(folder, ids, grids, video_grids)
