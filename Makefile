@@ -106,7 +106,7 @@ e2e-%:
 	.lab/$*/bin/python $(PYTEST) $(or $(FILES:%=tests/e2e/%.py),tests/e2e)
 
 # What differs in the releases that need our rope; how SGLang is stopped is the same in all.
-e2e-0.5.3: FILES = test_rope test_parallel test_prompt_logprobs test_rollout test_verify test_smoke
+e2e-0.5.3: FILES = test_rope test_parallel test_prompt_logprobs test_rollout test_sampling test_verify test_smoke
 e2e-0.5.3.post1: FILES = test_rope
 
 # Not part of the suite: an hour on two cores. Interrupted, it goes on where it stopped.

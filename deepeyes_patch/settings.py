@@ -1,10 +1,11 @@
 """The environment variables, and what they switch on.
 
 ``DEEPEYES_PATCH``
-    ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video`` or a
-    list of them: the named repairs. Commas, blanks and plus signs separate names. ``video`` changes how
-    SGLang samples the frames of videos, so it is on only if it is named; it needs ``processor``. ``0``,
-    ``false``, ``off``, blanks: none. Unset or empty: the next variable decides.
+    ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video``,
+    ``sampling`` or a list of them: the named repairs. Commas, blanks and plus signs separate names. ``video``
+    changes how SGLang samples the frames of videos, and ``sampling`` forbids the policy to sample
+    placeholders, so they are on only if they are named; they need ``processor``. ``0``, ``false``, ``off``,
+    blanks: none. Unset or empty: the next variable decides.
 ``RELAX_DEEPEYES_QWEN_VL_PATCH``
     ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
     unchanged. ``0``, ``false``, ``off``, unset or empty: none.
@@ -25,7 +26,7 @@ RELAX_SWITCH = "RELAX_DEEPEYES_QWEN_VL_PATCH"
 # Relax's own patch: the flag that switches it on, and what it looks for on the class to stand aside.
 RELAX_FLAG = "--deepeyes-qwen-vl-patch"
 RELAX_MARK = "_relax_deepeyes_patched"
-REPAIRS = ("processor", "mrope", "video")
+REPAIRS = ("processor", "mrope", "video", "sampling")
 # The repairs that ``1`` selects. Any other repair is on only if it is named.
 DEFAULT = frozenset({"processor", "mrope"})
 
@@ -77,15 +78,16 @@ def _repairs(value: str, original: str) -> frozenset[str]:
 
 
 def require_base(repairs: Collection[str], source: str) -> None:
-    """Refuse ``video`` without ``processor``, which it needs.
+    """Refuse ``video`` or ``sampling`` without ``processor``, which both need.
 
     Raises
     ------
     SettingsError
-        ``repairs`` holds ``video`` and not ``processor``. The message begins with ``source``.
+        ``repairs`` holds one of them and not ``processor``. The message begins with ``source``.
     """
-    if "video" in repairs and "processor" not in repairs:
-        raise SettingsError(f"{source}: 'video' stands on 'processor'; name both")
+    for repair in ("video", "sampling"):
+        if repair in repairs and "processor" not in repairs:
+            raise SettingsError(f"{source}: {repair!r} stands on 'processor'; name both")
 
 
 def _relax_repairs(value: str, original: str) -> frozenset[str]:

@@ -71,6 +71,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_processor.py": Row(CHECK),
     "tests/sglang/test_reference.py": Row(CHECK),
     "tests/sglang/test_renamed.py": Row(CHECK),
+    "tests/sglang/test_sampling.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_unknown_path.py": Row(CHECK),
@@ -92,6 +93,9 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_prompt_logprobs.py::test_stock": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_prompt_logprobs.py::test_in_chunks": Row(
         NIGHTLY, "a server of its own; each chunk runs the code that a whole prompt runs"
+    ),
+    "tests/e2e/test_sampling.py": Row(
+        NIGHTLY, "tests/sglang/test_sampling.py looks at what the scheduler gets; the rest is SGLang's"
     ),
     "tests/e2e/test_second_method.py": Row(
         NIGHTLY, "tests/sglang/test_unknown_path.py sends the same requests to the tokenizer manager"

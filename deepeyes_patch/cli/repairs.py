@@ -43,6 +43,7 @@ def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
         "processor": Repair(NEEDED, "token ids with images drift or explode in every SGLang so far"),
         "mrope": _mrope(view),
         "video": Repair(AVAILABLE, "for ids that transformers made of videos"),
+        "sampling": Repair(AVAILABLE, "for policies that sample placeholders"),
     }
     for name, repair in repairs.items():
         rows = [seam for seam in table.SEAMS if seam.repair == name]

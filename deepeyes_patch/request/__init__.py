@@ -9,6 +9,7 @@
 ``load``            images and videos are loaded; the loader gets placeholders in place of the ids
 ``combine``         the HF processor runs; the caller's ids replace its re-tokenized ids
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent
+``sampling``        with the switch ``sampling``: the model can sample no placeholder
 
 Beside the path, in the scheduler:
 

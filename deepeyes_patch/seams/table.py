@@ -24,6 +24,7 @@ WEIGHT_UPDATERS = (
     "sglang.srt.managers.scheduler_update_weights_mixin",
     "sglang.srt.managers.scheduler_components.weight_updater",
 )
+SAMPLING_BATCH = "sglang.srt.sampling.sampling_batch_info"
 SCHEDULE_BATCH = "sglang.srt.managers.schedule_batch"
 # What a scheduler returns of log-probs; the module has moved once.
 LOGPROB_RESULTS = (
@@ -245,7 +246,25 @@ _VIDEO = (
     ),
 )
 
-SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *_AROUND_THE_PROCESSOR, *_VIDEO, *MROPE)
+_SAMPLING = (
+    Seam(
+        *("sampling", TOKENIZER_MANAGER, named("TokenizerManager")),
+        "_create_tokenized_object(obj)",
+        "request.sampling:forbid_placeholders",
+        "0.5.3 -",
+        "add a `logit_bias` that no placeholder survives",
+        reported=True,
+    ),
+    Seam(
+        *("sampling", SAMPLING_BATCH, named("SamplingBatchInfo")),
+        "apply_logits_bias(logits)",
+        None,
+        "0.5.3 -",
+        "SGLang adds the bias to the logits, before it samples and before it takes log-probs",
+    ),
+)
+
+SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *_AROUND_THE_PROCESSOR, *_VIDEO, *_SAMPLING, *MROPE)
 
 
 def modules(repair: str) -> tuple[str, ...]:

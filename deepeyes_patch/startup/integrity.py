@@ -20,7 +20,7 @@ MODULES = {
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
         *("admit", "begin", "cleanup", "combine", "disaggregation", "features", "frames", "grids", "load"),
-        *("media", "media_errors", "prompt_logprobs", "scope", "unserved", "verify"),
+        *("media", "media_errors", "prompt_logprobs", "sampling", "scope", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "wrapping"),

@@ -33,8 +33,8 @@ _ASK = "import sys; sys.exit('deepeyes_patch.bootstrap' not in sys.modules)"
 @heard
 def construct_processor(call: Call) -> None:
     """``__init__`` of the processor: raise the failure, if SGLang could not be patched."""
-    outcomes.raise_failure("processor")
-    outcomes.raise_failure("video")
+    for repair in ("processor", "video", "sampling"):
+        outcomes.raise_failure(repair)
     _require_modules()
     call.proceed()
     processor = call.instance

@@ -113,5 +113,7 @@ def test_each_of_three_servers_has_its_own_repairs(
     assert shapes.announcements(stock) == []
     shapes.assert_announced(patched, release)
     for line in (said := shapes.announcements(processor_alone)):
-        assert re.search(r": processor: patched \(Qwen\w*VL\w+\); mrope: off; video: off$", line), said
+        assert re.search(
+            r": processor: patched \(Qwen\w*VL\w+\); mrope: off; video: off; sampling: off$", line
+        ), said
     assert said

@@ -126,7 +126,7 @@ def test_two_pth_files_in_two_site_directories(
     program = f"import site; site.addsitedir({str(tmp_path)!r})\n" + HOOKS_LIVE + STATUS
     live, status = patched.run(program, environ=ON).printed().splitlines()
     assert live == "True"
-    assert status == "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off'}"
+    assert status == "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off', 'sampling': 'off'}"
 
 
 RECORDER = """
@@ -656,15 +656,15 @@ sys.meta_path.insert(0, Broken())
 
 
 def test_status_before_and_after(patched: Interpreter) -> None:
-    waiting = "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off'}"
-    off = "{'processor': 'off', 'mrope': 'off', 'video': 'off'}"
+    waiting = "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off', 'sampling': 'off'}"
+    off = "{'processor': 'off', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
     assert patched.run(STATUS, environ=ON).printed() == waiting
     assert patched.run("import sglang\n" + STATUS, environ=ON).printed() == waiting
     assert patched.run(STATUS).printed() == off
     assert patched.run("import sglang\n" + STATUS).printed() == off
     assert (
         patched.run(STATUS, environ=RELAX_ON).printed()
-        == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off'}"
+        == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
     )
     result = patched.run(STATUS, environ=UNKNOWN)
     assert result.code == 1
@@ -706,7 +706,10 @@ def test_install_follows_the_environment_unless_told(patched: Interpreter) -> No
     assert patched.run(INSTALL + HOOKS_LIVE, environ={"DEEPEYES_PATCH": "mrope"}).printed() == "False"
     named = "import deepeyes_patch; deepeyes_patch.install(['processor'])\n"
     assert patched.run(named + HOOKS_LIVE, environ={"DEEPEYES_PATCH": "off"}).printed() == "True"
-    assert patched.run(named + STATUS).printed() == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off'}"
+    assert (
+        patched.run(named + STATUS).printed()
+        == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
+    )
     result = patched.run("import deepeyes_patch; deepeyes_patch.install(['rope'])")
     assert "SettingsError: unknown repairs ['rope']; there are processor, mrope, video" in result.err
     assert result.code == 1
@@ -723,7 +726,7 @@ print(type(multimodal_processor.get_mm_processor).__name__)
     assert out.splitlines() == [
         "SeamWrapper",
         "function",
-        "{'processor': 'off', 'mrope': 'off', 'video': 'off'}",
+        "{'processor': 'off', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}",
     ]
 
 
@@ -733,7 +736,7 @@ def test_uninstall_before_the_import(patched: Interpreter, environ: dict[str, st
     assert patched.run(INSTALL + UNINSTALL + HOOKS_LIVE, environ=environ).printed() == "False"
     assert (
         patched.run(UNINSTALL + STATUS, environ=environ).printed()
-        == "{'processor': 'off', 'mrope': 'off', 'video': 'off'}"
+        == "{'processor': 'off', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
     )
 
 

@@ -47,15 +47,19 @@ def test_on(value: str) -> None:
         ("mrope,mrope", {"mrope"}),
         ("processor,mrope,video", {*ALL, "video"}),
         ("Video,processor", {"processor", "video"}),
+        ("processor sampling", {"processor", "sampling"}),
     ],
 )
 def test_repairs_by_name(value: str, repairs: set[str]) -> None:
     assert read(value).repairs == repairs
 
 
-@pytest.mark.parametrize("value", ["video", "mrope,video"])
-def test_video_stands_on_processor(value: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{SWITCH}='{value}': 'video' stands on 'processor'; name both"):
+@pytest.mark.parametrize("repair", ["video", "sampling"])
+@pytest.mark.parametrize("value", ["{}", "mrope,{}"])
+def test_some_repairs_stand_on_processor(value: str, repair: str) -> None:
+    value = value.format(repair)
+    message = rf"{SWITCH}='{value}': '{repair}' stands on 'processor'; name both"
+    with pytest.raises(SettingsError, match=message):
         read(value)
 
 
@@ -105,7 +109,7 @@ def test_an_unknown_value_is_named_with_the_valid_ones(value: str, unknown: str)
     message = str(raised.value)
     assert message.startswith(f"{SWITCH}={value!r}")
     assert unknown in message
-    for valid in ("1", "true", "on", "all", "processor", "mrope", "video", "0", "false", "off"):
+    for valid in ("1", "true", "on", "all", "processor", "mrope", "video", "sampling", "0", "false", "off"):
         assert valid in message.partition("Valid: ")[2]
 
 
