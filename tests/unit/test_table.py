@@ -18,7 +18,7 @@ from deepeyes_patch.seams.examine import examine
 from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.rows import Seam
 from deepeyes_patch.settings import REPAIRS
-from deepeyes_patch.startup import integrity, stops
+from deepeyes_patch.startup import failed_start, integrity, stops
 from tests import made_up
 
 WRAPPED = [row for row in table.SEAMS if row.wrapper is not None]
@@ -53,6 +53,16 @@ def test_a_signature_is_read() -> None:
     assert Seam("processor", "m", None, "async serve(args)", None, "", "").coroutine is True
     row = Seam("processor", "m", None, "asynchronous()", None, "", "")
     assert (row.name, row.arguments, row.coroutine) == ("asynchronous", (), False)
+
+
+def test_every_function_that_stops_sglang_is_heard() -> None:
+    """The rope's doors stop a scheduler, whose end SGLang reports itself."""
+    names = {name for row in table.SEAMS for name in (row.wrapper, row.door) if name is not None}
+    ending = failed_start.heard(lambda call: None).__code__
+    for name in names:
+        module, _, _ = name.partition(":")
+        if module == "startup.stops":
+            assert integrity.load(name).__code__ is ending, name
 
 
 # --- parameters that a later release adds -----------------------------------------------------------------
