@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ def forbidding(policy: Path) -> Iterator[Server]:
     switch = {**shapes.STOCK, "DEEPEYES_PATCH": "processor,mrope,sampling"}
     with server.serve(policy, env=switch) as running:
         yield running
+
+
+def bias(folder: Path) -> dict[str, float]:
+    return {str(token): -100.0 for token in policies.placeholders(folder)}
 
 
 def episode(folder: Path, running: Server, **more: Any) -> list[tuple[Sent, client.Answer]]:
@@ -110,5 +115,11 @@ def test_text_prompts_stay_as_they_are(policy: Path, forbidding: Server) -> None
 
 def test_the_recipe_forbids_them(policy: Path, usual: Server) -> None:
     """``logit_bias`` in the request, as the recipes have it."""
-    bias = {str(token): -100.0 for token in policies.placeholders(policy)}
-    assert_forbidden(policy, episode(policy, usual, logit_bias=bias))
+    assert_forbidden(policy, episode(policy, usual, logit_bias=bias(policy)))
+
+
+def test_an_option_of_sglang_forbids_them(policy: Path) -> None:
+    """For every request that has no ``logit_bias`` of its own."""
+    args = ["--preferred-sampling-params", json.dumps({"logit_bias": bias(policy)})]
+    with server.serve(policy, env=shapes.PATCHED, args=args) as running:
+        assert_forbidden(policy, episode(policy, running))

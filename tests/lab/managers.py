@@ -74,6 +74,16 @@ def process(
             kept._proc_async = own[1]
 
 
+def keeps_what_raises(manager: Any) -> bool:
+    """Whether stock keeps a request that raises before it is sent, for ever. Takes the manager or its class.
+
+    Such a release makes a state for each request before it tokenizes the request, and removes none itself.
+    """
+    early = hasattr(manager, "_init_req_state") or hasattr(manager, "_req_stats_init")
+    cleans = ("_discard_pending_req_states", "_release_req_states_on_failure")
+    return early and not any(hasattr(manager, name) for name in cleans)
+
+
 def tokenize(made: Any, request: Any, *, seconds: float = processors.REQUEST_SECONDS, **more: Any) -> Any:
     """What the scheduler would get for a request (``GenerateReqInput``, ``EmbeddingReqInput``).
 

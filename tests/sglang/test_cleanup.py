@@ -91,9 +91,5 @@ def test_stock_keeps_what_raises_if_it_keeps_states_early(
     manager.rid_to_state.clear()  # other tests have asked it
     error = ask(manager, monkeypatch, input_ids=[1] * (manager.context_len + 1))
     assert "longer than the model's context length" in str(error)
-    early = hasattr(manager, "_init_req_state") or hasattr(manager, "_req_stats_init")
-    cleans = hasattr(manager, "_discard_pending_req_states") or hasattr(
-        manager, "_release_req_states_on_failure"
-    )
-    assert len(manager.rid_to_state) == int(early and not cleans)
+    assert len(manager.rid_to_state) == int(managers.keeps_what_raises(manager))
     manager.rid_to_state.clear()
