@@ -12,6 +12,7 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 `terminal.CommandError`, whose message the user reads. The other modules:
 
 ``main``          the parser of all commands, and the exit code of an error
+``usage``         wrong arguments, and the word that was probably meant
 ``terminal``      writes in 80 columns
 ``inspection``    collects the facts for ``doctor``
 ``findings``      judges these facts

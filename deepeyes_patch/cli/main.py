@@ -15,17 +15,17 @@ examples:
   deepeyes-patch status 4242
   deepeyes-patch verify --model DIR
 
-exit codes: 0 all is well; 1 something is wrong; 2 wrong usage; 3 cannot be
+exit codes: 0 nothing is wrong; 1 something is wrong; 2 wrong usage; 3 cannot be
 answered here. Details: docs/en/cli.md, docs/zh/cli.md
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit code."""
+    """Run a command; return the exit code. Wrong arguments raise ``SystemExit``, as in argparse."""
     try:
-        from deepeyes_patch.cli import terminal
+        from deepeyes_patch.cli import terminal, usage
 
-        parser = _parser()
+        parser, commands = _parser()
     except Exception as error:  # half removed or half written
         print(
             f"deepeyes-patch: the installation is damaged: {error}.\n"
@@ -33,9 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return WRONG
-    parsed = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if not words:
+        parser.print_help(sys.stderr)
+        return USAGE
+    parsed = usage.parse(parser, commands, words)
     try:
         code: int = parsed.execute(parsed)
+    except usage.UsageError as error:
+        commands[parsed.command].error(str(error))
     except terminal.CommandError as error:
         print(f"deepeyes-patch {parsed.command}: {error}", file=sys.stderr)
         return error.code
@@ -47,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of the program, and that of each command by name."""
     from deepeyes_patch import __version__
     from deepeyes_patch.cli import doctor, run, status, verify
 
@@ -62,4 +69,4 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in (doctor, verify, run, status):
         module.add(commands)
-    return parser
+    return parser, commands.choices

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deepeyes_patch import OFF_VALUES, settings
-from deepeyes_patch.cli import probe, terminal
+from deepeyes_patch import settings
+from deepeyes_patch.cli import probe, terminal, usage
 from deepeyes_patch.errors import SettingsError
 from deepeyes_patch.settings import SWITCH
 
@@ -48,16 +48,16 @@ def add(commands: Any) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     command = arguments.cmd[1:] if arguments.cmd[:1] == ["--"] else arguments.cmd
+    switch = switch_value(arguments.only, os.environ)
     if not command:
-        raise terminal.CommandError(
+        raise usage.UsageError(
             "no command to start. Write it after --, as in: deepeyes-patch run -- python -m "
-            "sglang.launch_server --model-path DIR",
-            2,
+            "sglang.launch_server --model-path DIR"
         )
     program = shutil.which(command[0])
     if program is None:
         raise terminal.CommandError(f"{command[0]} was not found, or is no executable file.", 127)
-    variables = {SWITCH: switch_value(arguments.only, os.environ)}
+    variables = {SWITCH: switch}
     variables.update(_variables_for_hooks(program, command))
     os.environ.update(variables)
     sys.stdout.flush()
@@ -72,21 +72,33 @@ def switch_value(only: str | None, environ: Mapping[str, str]) -> str:
 
     Raises
     ------
+    UsageError
+        ``only`` does not name repairs.
     CommandError
-        ``only``, or the value in the environment, is unknown.
+        The value in the environment is unknown.
     """
+    if only is not None:
+        _require_repairs(only)
+        return only
     try:
-        if only is not None:
-            if only.strip().lower() in (*OFF_VALUES, "1", "true", "on", "all"):
-                raise SettingsError(
-                    f"--only takes some of {', '.join(settings.REPAIRS)}, separated by commas, not {only!r}"
-                )
-            settings.read({SWITCH: only})
-            return only
         selected = settings.read(environ)
     except SettingsError as error:
         raise terminal.CommandError(str(error), 2) from error
     return ",".join(sorted(selected.repairs)) if selected.repairs else "1"
+
+
+def _require_repairs(only: str) -> None:
+    names = only.lower().replace(",", " ").replace("+", " ").split()
+    unknown = [name for name in names or [""] if name not in settings.REPAIRS]
+    if unknown:
+        raise usage.UsageError(
+            f"--only takes some of {', '.join(settings.REPAIRS)}, separated by commas, not {only!r}"
+            f"{usage.nearest(unknown[0], settings.REPAIRS)}"
+        )
+    try:
+        settings.require_base(names, f"--only {only}")
+    except SettingsError as error:
+        raise usage.UsageError(str(error)) from error
 
 
 def _variables_for_hooks(program: str, command: Sequence[str]) -> dict[str, str]:

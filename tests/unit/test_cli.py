@@ -14,6 +14,7 @@ import pytest
 from deepeyes_patch.cli import deep, repairs, run, status, terminal, verify
 from deepeyes_patch.cli import main as cli_main
 from deepeyes_patch.cli.terminal import CommandError
+from deepeyes_patch.cli.usage import UsageError
 from deepeyes_patch.seams import table
 from tests.interpreters import CHECKOUT, Interpreter, clean_environ, held
 
@@ -42,14 +43,40 @@ def test_help_has_examples_in_80_columns(arguments: list[str]) -> None:
     assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
 
 
+def test_no_arguments_show_the_help() -> None:
+    """The code is that of wrong usage: a script that forgot the command must not pass."""
+    done = cli(COLUMNS="80")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == cli("--help", COLUMNS="80").stdout
+
+
 @pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["status", "abc"], ["run"], ["run", "--only", "x", "--", "true"]]
+    ("arguments", "command", "words"),
+    [
+        ("nonsense", "", "no command 'nonsense'\n"),
+        ("docter", "", "no command 'docter'. Did you mean 'doctor'?"),
+        ("--verson", "", "no option '--verson'. Did you mean '--version'?"),
+        ("--deep doctor", "", "'--deep' follows the command: doctor --deep"),
+        ("doctor --jsn", "doctor", "no option '--jsn'. Did you mean '--json'?"),
+        ("doctor here", "doctor", "no argument 'here'\n"),
+        ("verify --modle=DIR", "verify", "no option '--modle=DIR'. Did you mean '--model'?"),
+        ("status abc", "status", "invalid int value: 'abc'"),
+        ("run", "run", "no command to start"),
+        ("run --onyl mrope -- true", "run", "no option '--onyl'. Did you mean '--only'?"),
+        ("run --only proccessor", "run", "not 'proccessor'. Did you mean 'processor'?"),
+        ("run --only 1 -- true", "run", "--only takes some of processor, mrope, video"),
+        ("run --only video -- true", "run", "--only video: 'video' stands on 'processor'"),
+    ],
 )
-def test_wrong_usage(arguments: list[str]) -> None:
-    done = cli(*arguments)
-    assert done.returncode == 2, done
-    assert done.stdout == ""
-    assert done.stderr
+def test_wrong_usage(arguments: str, command: str, words: str) -> None:
+    """What was meant, under the usage of the command that was meant."""
+    done = cli(*arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    head, *rest = done.stderr.splitlines(keepends=True)
+    program = f"deepeyes-patch {command}".strip()
+    assert head.startswith(f"usage: {program} [-h]")
+    assert words in "".join(rest)
+    assert rest[-1].startswith(f"{program}: error: ")
 
 
 def test_start_up_imports_no_command_line(patched: Interpreter) -> None:
@@ -137,13 +164,16 @@ def test_what_the_switch_becomes(only: str | None, environ: dict[str, str], expe
     assert run.switch_value(only, environ) == expected
 
 
-@pytest.mark.parametrize(
-    ("only", "environ"),
-    [("nonsense", {}), ("off", {}), ("1", {}), ("", {}), ("video", {}), (None, {"DEEPEYES_PATCH": "maybe"})],
-)
-def test_a_switch_that_is_not_understood(only: str | None, environ: dict[str, str]) -> None:
-    with pytest.raises(CommandError) as caught:
-        run.switch_value(only, environ)
+@pytest.mark.parametrize("only", ["nonsense", "off", "1", "", "video", "processor,x"])
+def test_an_only_that_names_no_repairs(only: str) -> None:
+    with pytest.raises(UsageError, match=r"^--only ") as caught:
+        run.switch_value(only, {})
+    assert "DEEPEYES_PATCH" not in str(caught.value)
+
+
+def test_a_switch_that_is_not_understood() -> None:
+    with pytest.raises(CommandError, match=r"^DEEPEYES_PATCH='maybe'") as caught:
+        run.switch_value(None, {"DEEPEYES_PATCH": "maybe"})
     assert caught.value.code == 2
 
 
