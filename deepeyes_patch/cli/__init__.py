@@ -12,10 +12,12 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 `terminal.CommandError`, whose message the user reads. The other modules:
 
 ``main``          the parser of all commands, and the exit code of an error
+``project``       the project's address, and how to install the package again
 ``usage``         wrong arguments, and the word that was probably meant
 ``terminal``      writes in 80 columns
 ``inspection``    collects the facts for ``doctor``
 ``findings``      judges these facts
+``report``        prints them for an issue
 ``installation``  what is installed here, as files and metadata tell
 ``repairs``       which repairs this SGLang needs, and whether they fit, read in its source
 ``deep``          child process of ``doctor --deep``: applies the repairs to the real SGLang

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import deepeyes_patch
-from deepeyes_patch.cli import findings, installation, probe, repairs, terminal
+from deepeyes_patch.cli import findings, installation, probe, project, repairs, report, terminal
 from deepeyes_patch.cli.findings import ERROR, NOTE, WARNING, Finding
 from deepeyes_patch.cli.inspection import Inspection, inspect
 from deepeyes_patch.cli.installation import Package
-from deepeyes_patch.cli.repairs import Repair
 from deepeyes_patch.cli.terminal import colour
 from deepeyes_patch.settings import SWITCH
 
 _EXAMPLES = """
 deepeyes-patch doctor
 deepeyes-patch doctor --deep      import SGLang too, which takes a while
+deepeyes-patch doctor --strict    for an image: a warning ends with 1 too
 deepeyes-patch doctor --json | jq .findings
 """
 
@@ -34,19 +34,31 @@ def add(commands: Any) -> None:
         commands, "doctor", "say whether it is installed right, and needed and fitting here", _EXAMPLES
     )
     parser.add_argument("--deep", action="store_true", help="import SGLang in a child and apply the repairs")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--strict", action="store_true", help="end with 1 for a warning too, as an image should"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument("--report", action="store_true", help="print a block to paste into an issue")
     parser.set_defaults(execute=execute)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     inspection = inspect(arguments.deep)
     judged = findings.judge(inspection)
-    ok = all(finding.level != ERROR for finding in judged)
-    if arguments.json:
-        terminal.print_json("doctor", ok, **_as_json(inspection, judged))
+    levels = {finding.level for finding in judged}
+    verdict = findings.verdict(inspection, judged)
+    if arguments.report:
+        print(report.block(inspection, judged, verdict))
+        print(f"Paste this into {project.issues()}, with the request and the answer.", file=sys.stderr)
+    elif arguments.json:
+        is_well = not levels & {ERROR, WARNING}
+        terminal.print_json("doctor", is_well, verdict=verdict, **_as_json(inspection, judged))
     else:
         _print(inspection, judged)
-    return 0 if ok else 1
+        colours = [_COLOURS[level] for level in (ERROR, WARNING) if level in levels]
+        print(colour(verdict, *(colours[:1] or ["green"])))
+    return 1 if levels & ({ERROR, WARNING} if arguments.strict else {ERROR}) else 0
 
 
 def _as_json(inspection: Inspection, judged: Sequence[Finding]) -> dict[str, Any]:
@@ -96,8 +108,9 @@ def _print(inspection: Inspection, judged: Sequence[Finding]) -> None:
     for name, repair in inspection.repairs.items():
         is_good = repair.state in (repairs.NATIVE, repairs.READY, repairs.AVAILABLE)
         head = f"{name:<{_LABEL}}" + colour(f"{repair.state:<{_STATE}}", "green" if is_good else "yellow")
-        detail = "see below" if repair.state == repairs.INCOMPATIBLE else repair.detail
-        print(head, terminal.wrapped(f"{detail}{_counted(repair)}", " " * (_LABEL + _STATE + 1)).strip())
+        seams = f"; seams {repair.usable}" if repair.seams else ""
+        detail = "see below" if name in findings.unfit(inspection) else repair.detail
+        print(head, terminal.wrapped(f"{detail}{seams}", " " * (_LABEL + _STATE + 1)).strip())
         if inspection.deep and name in inspection.deep["repairs"]:
             _line("", f"in a real process: {inspection.deep['repairs'][name]}")
     for finding in judged:
@@ -108,8 +121,6 @@ def _print(inspection: Inspection, judged: Sequence[Finding]) -> None:
         if finding.remedy:
             print(terminal.wrapped(finding.remedy, "      ", "  do: "))
     print()
-    errors = sum(finding.level == ERROR for finding in judged)
-    print(colour("all is well", "green") if not errors else colour(f"{errors} error(s)", "red"))
 
 
 def _print_environment(inspection: Inspection) -> None:
@@ -131,13 +142,6 @@ def _print_environment(inspection: Inspection) -> None:
         _line(name, _described(name, package))
     device = (inspection.deep or {}).get("cuda") or inspection.cuda
     _line("CUDA", device or "no device seen")
-
-
-def _counted(repair: Repair) -> str:
-    """How many seams are usable, out of those that exist or are required."""
-    required = [f for f in repair.seams if f.present or f.problem is not None]
-    usable = sum(f.problem is None for f in required)
-    return f"; seams {usable}/{len(required)}" if required else ""
 
 
 def _line(label: str, text: str) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import deepeyes_patch
 from deepeyes_patch import settings
-from deepeyes_patch.cli import probe, repairs
+from deepeyes_patch.cli import probe, project, repairs
 from deepeyes_patch.cli.inspection import Inspection
 from deepeyes_patch.settings import SWITCH
 from deepeyes_patch.startup import integrity
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 
-_REINSTALL = f"{sys.executable} -m pip install --force-reinstall --no-deps deepeyes-patch"
 _CHILDREN = {"fresh": "a fresh interpreter", "spawn": "a spawned child"}
 
 
@@ -60,11 +59,11 @@ def _start_files(inspection: Inspection) -> Iterator[Finding]:
                 message += ", so no process loads the repairs at start"
             else:
                 message += f", which Python {'3.14' if reads_start else '3.15'} reads"
-            yield Finding(f"{kind}-missing", level, message, _REINSTALL)
+            yield Finding(f"{kind}-missing", level, message, project.reinstall())
         for file in files:
             if not file.intact:
                 message = f"{file.path} is not the file that version {deepeyes_patch.__version__} ships"
-                yield Finding(f"{kind}-edited", level, message, _REINSTALL)
+                yield Finding(f"{kind}-edited", level, message, project.reinstall())
 
 
 def _children(inspection: Inspection) -> Iterator[Finding]:
@@ -81,7 +80,9 @@ def _children(inspection: Inspection) -> Iterator[Finding]:
         remedy = "nothing, for a server without HTTP workers; else start with: deepeyes-patch run -- CMD"
         yield Finding("not-live", WARNING, message, remedy)
     else:
-        yield Finding("not-live", ERROR, message, f"{_REINSTALL}; or start with: deepeyes-patch run -- CMD")
+        yield Finding(
+            "not-live", ERROR, message, f"{project.reinstall()}; or start with: deepeyes-patch run -- CMD"
+        )
 
 
 def _copies(inspection: Inspection) -> Iterator[Finding]:
@@ -99,7 +100,7 @@ def _package(inspection: Inspection) -> Iterator[Finding]:
     if damaged := inspection.damaged:
         named = ", ".join(damaged[:3]) + (" ..." if len(damaged) > 3 else "")
         message = f"{len(damaged)} file(s) missing or changed since pip installed them: {named}"
-        yield Finding("package-damaged", ERROR, message, _REINSTALL)
+        yield Finding("package-damaged", ERROR, message, project.reinstall())
     wrapt = inspection.packages["wrapt"]
     install = f"{sys.executable} -m pip install 'wrapt>={integrity.WRAPT_MINIMUM}'"
     if wrapt.path is None:
@@ -113,10 +114,51 @@ def _switch(inspection: Inspection) -> Iterator[Finding]:
     if inspection.switch_error:
         remedy = "set it to a value that this message names, or unset it"
         yield Finding("switch-invalid", ERROR, inspection.switch_error, remedy)
-    elif not inspection.selected:
-        source = inspection.source
+        return
+    needed = needed_and_off(inspection)
+    source = inspection.source
+    if not inspection.selected:
         reason = f"{SWITCH} is not set" if source is None else f"{source} says off"
-        yield Finding("switch-unset", NOTE, f"{reason}: nothing is switched on", f"export {SWITCH}=1")
+        level = WARNING if needed else NOTE
+        yield Finding("switch-unset", level, f"{reason}: nothing is switched on", f"export {SWITCH}=1")
+    elif needed:
+        message = f"{source} leaves out {' and '.join(needed)}, which this SGLang needs"
+        remedy = f"export {SWITCH}=1, unless your models do not need it"
+        yield Finding("repair-off", NOTE, message, remedy)
+
+
+def needed_and_off(inspection: Inspection) -> list[str]:
+    """The repairs that this SGLang needs, and that are not switched on."""
+    return [name for name, repair in inspection.repairs.items() if repair.state == repairs.NEEDED]
+
+
+def unfit(inspection: Inspection) -> dict[str, bool]:
+    """The repairs that are a finding because they do not fit this SGLang, and whether they are to be on.
+
+    An old release may lack what an optional repair needs. That is a finding only if somebody has copied
+    another release's file over SGLang's.
+    """
+    wanted = inspection.selected or settings.DEFAULT
+    return {
+        name: name in wanted
+        for name, repair in inspection.repairs.items()
+        if repair.state == repairs.INCOMPATIBLE and (name in wanted or inspection.overlaid)
+    }
+
+
+def verdict(inspection: Inspection, findings: Sequence[Finding]) -> str:
+    """The last line of ``doctor``: how many findings there are, and what is not repaired."""
+    parts = [_counted(level, findings) for level in (ERROR, WARNING, NOTE)]
+    counts = ", ".join(part for part in parts if part) or "all is well"
+    if needed := needed_and_off(inspection):
+        plural = len(needed) > 1
+        counts += f": the {' and '.join(needed)} repair{'s are' if plural else ' is'} needed and NOT on"
+    return counts
+
+
+def _counted(level: str, findings: Sequence[Finding]) -> str:
+    count = sum(finding.level == level for finding in findings)
+    return f"{count} {level}{'s' if count > 1 else ''}" if count else ""
 
 
 def _sglang(inspection: Inspection) -> Iterator[Finding]:
@@ -142,13 +184,11 @@ def _sglang(inspection: Inspection) -> Iterator[Finding]:
             f"tree, or has no RECORD to compare with"
         )
         yield Finding("sglang-unchecked", NOTE, message, f"git -C {sglang.path} status --short")
-    for name, repair in inspection.repairs.items():
-        if repair.state == repairs.INCOMPATIBLE:
-            is_on = name in (inspection.selected or settings.DEFAULT)
-            message = f"the {name} repair does not fit SGLang {sglang.version}: {repair.detail}"
-            remedy = "use a tested SGLang, or leave this repair out; please report it with doctor --json"
-            if is_on or inspection.overlaid:
-                yield Finding("incompatible", ERROR if is_on else WARNING, message, remedy)
+    for name, is_on in unfit(inspection).items():
+        detail = inspection.repairs[name].detail
+        message = f"the {name} repair does not fit SGLang {sglang.version}: {detail}"
+        remedy = "use a tested SGLang, or leave this repair out; please report it with doctor --report"
+        yield Finding("incompatible", ERROR if is_on else WARNING, message, remedy)
     rust = (inspection.variables["SGLANG_RUST_SERVER"] or "").strip().lower()
     if rust in ("1", "true", "yes", "y", "on"):
         message = "SGLANG_RUST_SERVER takes requests past the processor; a Qwen-VL model would not start"

@@ -17,6 +17,8 @@ examples:
 
 exit codes: 0 nothing is wrong; 1 something is wrong; 2 wrong usage; 3 cannot be
 answered here. Details: docs/en/cli.md, docs/zh/cli.md
+To report a fault, paste what `deepeyes-patch doctor --report` prints into
+{issues}
 """
 
 
@@ -27,11 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         parser, commands = _parser()
     except Exception as error:  # half removed or half written
-        print(
-            f"deepeyes-patch: the installation is damaged: {error}.\n"
-            f"Run: {sys.executable} -m pip install --force-reinstall --no-deps deepeyes-patch",
-            file=sys.stderr,
-        )
+        print(f"deepeyes-patch: the installation is damaged: {error}.\n{_remedy()}", file=sys.stderr)
         return WRONG
     words = sys.argv[1:] if arguments is None else list(arguments)
     if not words:
@@ -53,15 +51,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _remedy() -> str:
+    try:
+        from deepeyes_patch.cli import project
+    except Exception:  # that file is gone too
+        return "Install deepeyes-patch again."
+    return f"Run: {project.reinstall()}"
+
+
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of the program, and that of each command by name."""
     from deepeyes_patch import __version__
-    from deepeyes_patch.cli import doctor, run, status, verify
+    from deepeyes_patch.cli import doctor, project, run, status, verify
 
     parser = argparse.ArgumentParser(
         prog="deepeyes-patch",
         description="Run-time repairs for Qwen-VL serving in SGLang.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(issues=project.issues()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

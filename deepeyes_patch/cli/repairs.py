@@ -24,12 +24,21 @@ NATIVE, NEEDED, READY, AVAILABLE, INCOMPATIBLE, UNKNOWN = (
 
 @dataclass
 class Repair:
-    """A repair's state, the reason, what was found at its seams, and the SGLang files that it depends on."""
+    """A repair's state, the reason, what was found at its seams, and the SGLang files that it depends on.
+
+    ``seams``: those that exist here or must exist. A function that this release does not have, and does not
+    need, is not counted.
+    """
 
     state: str
     detail: str = ""
     seams: list[Finding] = field(default_factory=list)
     files: frozenset[Path] = frozenset()
+
+    @property
+    def usable(self) -> str:
+        """How many of the seams are usable, as ``9/9``."""
+        return f"{sum(found.problem is None for found in self.seams)}/{len(self.seams)}"
 
     @property
     def problems(self) -> list[str]:
@@ -47,8 +56,9 @@ def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
     }
     for name, repair in repairs.items():
         rows = [seam for seam in table.SEAMS if seam.repair == name]
-        repair.seams = examine(view, rows)
-        repair.files = _files(view, rows, repair.seams)
+        findings = examine(view, rows)
+        repair.seams = [found for found in findings if found.present or found.problem is not None]
+        repair.files = _files(view, rows, findings)
         if repair.problems:
             repair.state = INCOMPATIBLE
             repair.detail = "; ".join(repair.problems)

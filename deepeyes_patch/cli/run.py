@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deepeyes_patch import settings
-from deepeyes_patch.cli import probe, terminal, usage
+from deepeyes_patch.cli import probe, project, terminal, usage
 from deepeyes_patch.errors import SettingsError
 from deepeyes_patch.settings import SWITCH
 
@@ -131,8 +131,8 @@ def _variables_for_hooks(program: str, command: Sequence[str]) -> dict[str, str]
         raise terminal.CommandError(f"{shown} does not run. Nothing was started.", 126)
     if state == probe.BROKEN:
         raise terminal.CommandError(
-            f"the installation of deepeyes-patch in {python} is damaged. Nothing was started. Run: {python} "
-            f"-m pip install --force-reinstall deepeyes-patch",
+            f"the installation of deepeyes-patch in {python} is damaged. Nothing was started. Run: "
+            f"{project.reinstall(python)}",
             1,
         )
     if probe.look(python, flags, through_folder) == probe.LIVE and probe.has_package(
@@ -141,8 +141,7 @@ def _variables_for_hooks(program: str, command: Sequence[str]) -> dict[str, str]
         return through_folder
     if "-S" not in flags and not probe.has_package(python, flags, {}):
         raise terminal.CommandError(
-            f"{shown} has no deepeyes_patch. Nothing was started. Run: {python} -m pip install "
-            f"deepeyes-patch",
+            f"{shown} has no deepeyes_patch. Nothing was started. Run: {project.install(python)}",
             1,
         )
     raise terminal.CommandError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ def test_healthy(environment: Interpreter) -> None:
     code, report = doctor(environment, **ON)
     assert code == 0
     assert report["ok"]
+    assert report["verdict"] == "all is well"
     assert report["findings"] == []
     assert report["startup"]["children"] == {
         "fresh": "live",
@@ -121,6 +123,32 @@ def test_one_screen_of_80_columns(environment: Interpreter) -> None:
     assert "\x1b" not in result.out
     # Only a path may be longer than the screen is wide.
     assert all(len(line) <= 80 for line in lines if str(environment.python.parent.parent) not in line)
+
+
+def test_a_report_for_an_issue(environment: Interpreter) -> None:
+    """One block of Markdown, which names neither the environment's folder nor the user's."""
+    home = {"HOME": str(environment.python.parents[2])}
+    result = environment.run("-m", "deepeyes_patch", "doctor", "--report", environ=home)
+    assert result.code == 0, result
+    first, *lines, last = result.out.splitlines()
+    assert (first, last) == ("```text", "```")
+    assert lines[-1] == "1 warning: the processor repair is needed and NOT on"
+    assert f"sglang {RELEASE}, torch not installed" in lines[1]
+    assert any("[switch-unset]" in line for line in lines)
+    assert home["HOME"] not in result.out
+    assert "Paste this into" in result.err
+
+
+def test_a_report_of_what_does_not_fit(environment: Interpreter) -> None:
+    path = environment.site_packages / QWEN_VL
+    original = path.read_bytes()
+    try:
+        path.write_bytes(original.replace(b"async def process_mm_data_async", b"async def renamed"))
+        result = environment.run("-m", "deepeyes_patch", "doctor", "--report", environ=ON)
+    finally:
+        path.write_bytes(original)
+    assert result.code == 1, result
+    assert re.search(r"^  \w+\.process_mm_data_async: abstract", result.out, re.MULTILINE), result.out
 
 
 def test_neither_torch_nor_sglang_is_imported(environment: Interpreter) -> None:
@@ -252,9 +280,37 @@ def test_wrapt_old(tmp_path: Path, environment: Interpreter) -> None:
 def test_the_switch_unset(environ: dict[str, str], environment: Interpreter) -> None:
     code, report = doctor(environment, **environ)
     assert (code, ids(report)) == (0, ["switch-unset"])
+    assert finding(report, "switch-unset")["level"] == "warning"
+    assert not report["ok"]
+    assert report["verdict"] == "1 warning: the processor repair is needed and NOT on"
     assert report["repairs"]["processor"]["state"] == "needed"
     # What the installation can do does not depend on it.
     assert report["startup"]["children"]["fresh"] == "live"
+
+
+def test_the_switch_leaves_out_what_is_needed(environment: Interpreter) -> None:
+    """A choice that somebody has made, so no warning."""
+    code, report = doctor(environment, "--strict", DEEPEYES_PATCH="mrope")
+    assert (code, ids(report)) == (0, ["repair-off"])
+    assert report["ok"]
+    assert report["verdict"] == "1 note: the processor repair is needed and NOT on"
+
+
+def test_strict_makes_a_warning_an_error(environment: Interpreter) -> None:
+    """The line of an image: it fails where the switch is not set, and passes where it is."""
+    for environ, expected in ({}, 1), (ON, 0):
+        result = environment.run("-m", "deepeyes_patch", "doctor", "--strict", environ=environ)
+        assert result.code == expected, result
+
+
+def test_one_count_of_seams(environment: Interpreter) -> None:
+    _, report = doctor(environment, **ON)
+    shown = environment.run("-m", "deepeyes_patch", "doctor", environ=ON).out
+    counts = [len(repair["seams"]) for repair in report["repairs"].values()]
+    assert re.findall(r"seams (\d+)/(\d+)", shown) == [(str(count),) * 2 for count in counts]
+    assert all(
+        seam["found"] != "nothing" for repair in report["repairs"].values() for seam in repair["seams"]
+    )
 
 
 @pytest.mark.parametrize("name", ["DEEPEYES_PATCH", "RELAX_DEEPEYES_QWEN_VL_PATCH"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import doctest
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from deepeyes_patch.cli import deep, repairs, run, status, terminal, verify
+from deepeyes_patch.cli import deep, project, repairs, run, status, terminal, verify
 from deepeyes_patch.cli import main as cli_main
 from deepeyes_patch.cli.terminal import CommandError
 from deepeyes_patch.cli.usage import UsageError
@@ -92,6 +93,47 @@ def test_colours_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.colour("x", "red") == "\x1b[31mx\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert terminal.colour("x", "red") == "x"
+
+
+# --- the project's address and the package ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "on_index", "expected"),
+    [
+        ("file:///a%20checkout", False, "/a checkout"),
+        ("file:///a%20checkout", True, "/a checkout"),
+        ("https://somewhere/x.whl", True, "deepeyes-patch"),
+        (None, True, "deepeyes-patch"),
+        (None, False, "CHECKOUT  (the folder of deepeyes-patch's sources)"),
+    ],
+)
+def test_what_pip_gets(
+    url: str | None, on_index: bool, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    info = tmp_path / "deepeyes_patch-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: deepeyes-patch\nVersion: 0.1.0\n")
+    if url is not None:
+        (info / "direct_url.json").write_text(json.dumps({"url": url}))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(project, "ON_AN_INDEX", on_index)
+    assert project.install("python") == f"python -m pip install {shlex.quote(expected) if url else expected}"
+
+
+def test_the_address_is_in_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(project, "ADDRESS", "https://example.org/deepeyes-patch")
+    with pytest.raises(SystemExit):
+        cli_main.main(["--help"])
+    assert capsys.readouterr().out.endswith("\nhttps://example.org/deepeyes-patch/issues\n")
+
+
+def test_a_placeholder_is_not_shown_as_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "ADDRESS", "https://deepeyes-patch.invalid")
+    assert not project.has_address()
+    assert "invalid" not in project.issues()
 
 
 # --- run ----------------------------------------------------------------------------------------------
