@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deepeyes_patch.cli import deep, project, repairs, run, status, terminal, verify
+from deepeyes_patch.cli import deep, project, repairs, run, status, terminal, verdicts
 from deepeyes_patch.cli import main as cli_main
 from deepeyes_patch.cli.terminal import CommandError
 from deepeyes_patch.cli.usage import UsageError
@@ -417,51 +417,51 @@ def case(kind: str, demanded: object = DEMANDED) -> dict[str, object]:
     ],
 )
 def test_verdicts(answer: dict[str, object], expected: str) -> None:
-    assert verify.verdict(answer, DEMANDED) == expected
+    assert verdicts.verdict(answer, DEMANDED) == expected
 
 
 def test_ids_that_come_out_wrong_are_not_as_promised() -> None:
     wrong = {**EXACT, "mrope_position_delta": 0}
     stock = {"error": "IndexError: x", "refused": False}
-    assert verify.judge(case("ids"), stock, EXACT)["ok"]
-    row = verify.judge(case("ids"), stock, wrong)
+    assert verdicts.judge(case("ids"), stock, EXACT)["ok"]
+    row = verdicts.judge(case("ids"), stock, wrong)
     assert not row["ok"]
     assert row["why"] == "differs from transformers in mrope_position_delta"
-    row = verify.judge(case("ids"), wrong, EXACT)
+    row = verdicts.judge(case("ids"), wrong, EXACT)
     assert row["changed"] == ["mrope_position_delta"]
     assert row["why"] == "mrope_position_delta: it follows from the caller's ids"
 
 
 def test_a_refusal_that_is_served_is_not_as_promised() -> None:
     refused = {"error": "ValueError: named", "refused": True}
-    assert verify.judge(case("refused", None), EXACT, refused)["ok"]
-    assert not verify.judge(case("refused", None), EXACT, EXACT)["ok"]
+    assert verdicts.judge(case("refused", None), EXACT, refused)["ok"]
+    assert not verdicts.judge(case("refused", None), EXACT, EXACT)["ok"]
     crash = {"error": "IndexError: x", "refused": False}
-    assert not verify.judge(case("refused", None), EXACT, crash)["ok"]
+    assert not verdicts.judge(case("refused", None), EXACT, crash)["ok"]
 
 
 def test_text_must_be_identical_on_every_key() -> None:
-    row = verify.judge(case("text"), EXACT, EXACT)
+    row = verdicts.judge(case("text"), EXACT, EXACT)
     assert (row["ok"], row["why"]) == (True, "identical on all 2 keys")
     other = {**EXACT, "keys": {"a": "1", "b": "3"}}
-    row = verify.judge(case("text"), EXACT, other)
+    row = verdicts.judge(case("text"), EXACT, other)
     assert (row["ok"], row["changed"]) == (False, ["b"])
-    row = verify.judge(case("text"), {**EXACT, "unsteady": ["b"]}, other)
+    row = verdicts.judge(case("text"), {**EXACT, "unsteady": ["b"]}, other)
     assert (row["ok"], row["why"]) == (True, "identical on all 1 keys")
     nothing = {**EXACT, "keys": {}}
-    assert not verify.judge(case("text"), nothing, nothing)["ok"], "nothing was compared"
+    assert not verdicts.judge(case("text"), nothing, nothing)["ok"], "nothing was compared"
     # To 0.5.5.post1 the images of text prompts get the grids of transformers.
     twice = {**EXACT, "grids": [[1, 4, 4]]}
-    assert verify.judge(case("text"), twice, other)["ok"]
-    assert not verify.judge(case("text"), other, twice)["ok"]
+    assert verdicts.judge(case("text"), twice, other)["ok"]
+    assert not verdicts.judge(case("text"), other, twice)["ok"]
 
 
 def test_the_rope_must_be_right() -> None:
     right, wrong = {"error": 1e-6, "failure": None}, {"error": 2.0, "failure": None}
-    assert verify.judge_rope(wrong, right)["ok"]
-    assert not verify.judge_rope(right, wrong)["ok"]
+    assert verdicts.judge_rope(wrong, right)["ok"]
+    assert not verdicts.judge_rope(right, wrong)["ok"]
     failed = {"error": None, "failure": "ValueError: named"}
-    assert verify.judge_rope(wrong, failed) == {
+    assert verdicts.judge_rope(wrong, failed) == {
         "stock": 2.0,
         "patched": None,
         "ok": False,
