@@ -138,7 +138,7 @@ TABLE: dict[str, Row] = {
     ),
     "tests/e2e/test_verify.py::test_a_checkpoint_and_a_picture_of_ones_own": Row(
         NIGHTLY,
-        "the requests are made as for the built-in checkpoint; tests/unit/test_cli.py has the options",
+        "requests are made as for the built-in checkpoint; tests/unit/test_verify_command.py has the options",
     ),
 }
 

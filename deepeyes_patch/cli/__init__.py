@@ -14,6 +14,8 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 ``main``          the parser of all commands, and the exit code of an error
 ``project``       the project's address, and how to install the package again
 ``usage``         wrong arguments, and the word that was probably meant
+``checkpoint``    finds the model that ``verify`` names
+``progress``      shows what a command is waiting for
 ``terminal``      writes in 80 columns
 ``inspection``    collects the facts for ``doctor``
 ``findings``      judges these facts

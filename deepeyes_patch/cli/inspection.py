@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from deepeyes_patch import settings
 from deepeyes_patch.cli import installation, probe, repairs
 from deepeyes_patch.cli.installation import Package, StartFile
+from deepeyes_patch.cli.progress import Progress
 from deepeyes_patch.cli.repairs import Repair
 from deepeyes_patch.errors import SettingsError
 from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
@@ -87,18 +89,27 @@ def _switch() -> tuple[frozenset[str], str | None, str | None]:
 
 def _import_in_child(selected: frozenset[str]) -> dict[str, Any]:
     """The report of `deepeyes_patch.cli.deep`. If no repair is switched on, it applies the default ones."""
-    try:
-        child = subprocess.run(
-            [sys.executable, "-m", "deepeyes_patch.cli.deep"],
-            env={**os.environ, SWITCH: ",".join(sorted(selected or settings.DEFAULT))},
-            capture_output=True,
-            text=True,
-            timeout=DEEP_SECONDS,
+    environ = {**os.environ, SWITCH: ",".join(sorted(selected or settings.DEFAULT))}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, Progress() as progress:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "deepeyes_patch.cli.deep"], env=environ, stdout=out, stderr=err
         )
-        report: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        return {"repairs": {}, "cuda": None, "error": f"SGLang was not imported in {DEEP_SECONDS} s"}
+        if not progress.wait([child], DEEP_SECONDS, lambda: "importing SGLang in a child"):
+            child.kill()
+            child.wait()
+            return _nothing(f"SGLang was not imported in {DEEP_SECONDS} s")
+        printed, complained = (_lines(file) for file in (out, err))
+    try:
+        report: dict[str, Any] = json.loads(printed[-1])
     except (IndexError, ValueError):
-        last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {"repairs": {}, "cuda": None, "error": f"the child ended with {child.returncode}: {last}"}
+        return _nothing(f"the child ended with {child.returncode}: {(complained or ['it said nothing'])[-1]}")
     return report
+
+
+def _lines(file: IO[str]) -> list[str]:
+    file.seek(0)
+    return file.read().strip().splitlines()
+
+
+def _nothing(error: str) -> dict[str, Any]:
+    return {"repairs": {}, "cuda": None, "error": error}

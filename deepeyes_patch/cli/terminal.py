@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 WIDTH = 80
@@ -62,16 +62,22 @@ def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
     )
 
 
-def table(rows: list[list[str]], right: Collection[int] = ()) -> list[str]:
-    """Rows as aligned columns; those in ``right`` are flush right."""
+def table(
+    rows: list[list[str]],
+    right: Collection[int] = (),
+    paint: Callable[[int, int, str], str] = lambda row, column, cell: cell,
+) -> list[str]:
+    """Rows as aligned columns; those in ``right`` are flush right. ``paint`` colours an aligned cell."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for number, row in enumerate(rows):
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            blanks = " " * (width - len(cell))
+            painted = paint(number, column, cell) if cell else ""
+            cells.append(blanks + painted if column in right else painted + blanks)
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def print_json(command: str, ok: bool, **fields: Any) -> None:

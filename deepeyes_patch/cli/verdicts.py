@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 ROPE_NOISE = 5e-3  # rounding of float32 rotations of values up to 5, computed in another order
+EXACT = "exact"
 PARTS = ("input_ids", "offsets", "grids", "mrope_positions", "mrope_position_delta")
 
 WHY = {
@@ -26,12 +27,13 @@ def judge(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) 
     if expected is None:
         ok, why = bool(patched.get("refused")), patched.get("error", "it was served")
     else:
-        ok = verdict(patched, expected) == "exact"
+        ok = verdict(patched, expected) == EXACT
         why = "; ".join(f"{part}: {WHY[part]}" for part in changed) if ok else _difference(patched, expected)
     return {
         "name": case["name"],
         "kind": case["kind"],
         "stock": verdict(stock, expected),
+        "stock_ok": bool(stock.get("refused")) if expected is None else verdict(stock, expected) == EXACT,
         "patched": verdict(patched, expected),
         "ok": ok,
         "changed": changed,
@@ -48,8 +50,8 @@ def _judge_text(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, 
     patched_keys, stock_keys = patched.get("keys", {}), stock.get("keys", {})
     keys = {*patched_keys, *stock_keys} - unsteady
     changed = sorted(key for key in keys if patched_keys.get(key) != stock_keys.get(key))
-    as_hf = verdict(patched, case["expected"]) == "exact"
-    stock_wrong = verdict(stock, case["expected"]) != "exact"
+    as_hf = verdict(patched, case["expected"]) == EXACT
+    stock_wrong = verdict(stock, case["expected"]) != EXACT
     same = bool(keys) and not changed
     if same:
         why = f"identical on all {len(keys)} keys"
@@ -61,6 +63,7 @@ def _judge_text(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, 
         "name": case["name"],
         "kind": case["kind"],
         "stock": verdict(stock, case["expected"]),
+        "stock_ok": not stock_wrong,
         "patched": verdict(patched, case["expected"]),
         "ok": same or (as_hf and stock_wrong),
         "changed": changed,
@@ -81,7 +84,7 @@ def verdict(answer: dict[str, Any], expected: dict[str, Any] | None) -> str:
         counts = len(answer["input_ids"]), len(expected["input_ids"])
         return f"{counts[0]} of {counts[1]} ids" if counts[0] != counts[1] else "other ids"
     wrong = [part for part in PARTS if answer[part] != expected[part]]
-    return f"wrong {_short(wrong[0])}" if wrong else "exact"
+    return f"wrong {_short(wrong[0])}" if wrong else EXACT
 
 
 def _short(part: str) -> str:
@@ -103,8 +106,18 @@ def _difference(answer: dict[str, Any], expected: dict[str, Any]) -> str:
 def judge_rope(stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:
     """The largest error of a rotation, compared with ``transformers``, stock and patched."""
     error = patched["error"]
-    ok = error is not None and error < ROPE_NOISE
+    ok, stock_ok = (value is not None and value < ROPE_NOISE for value in (error, stock["error"]))
     note = "" if ok else patched["failure"] or f"the largest error is {error:.2g}"
-    if ok and stock["error"] is not None and stock["error"] < ROPE_NOISE:
+    if ok and stock_ok:
         note = "right by itself here"
-    return {"stock": stock["error"], "patched": error, "ok": ok, "note": note}
+    return {"stock": stock["error"], "stock_ok": stock_ok, "patched": error, "ok": ok, "note": note}
+
+
+def summary(cases: list[dict[str, Any]], rope: dict[str, Any]) -> str:
+    """The verdict on all requests and the rope, in one line."""
+    rows = [*cases, rope]
+    right = [row for row in rows if row["ok"]]
+    refused = sum(row.get("kind") == "refused" for row in right)
+    counts = f"{len(right)} of {len(rows)} right ({len(right) - refused} exact, {refused} refused)"
+    as_promised = "" if len(right) == len(rows) else ", NOT as promised"
+    return f"patched: {counts}{as_promised}; stock: {sum(row['stock_ok'] for row in rows)} of {len(rows)}"

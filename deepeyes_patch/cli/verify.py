@@ -5,22 +5,35 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from deepeyes_patch import __version__
-from deepeyes_patch.cli import terminal, verdicts
+from deepeyes_patch.cli import checkpoint, terminal, verdicts
+from deepeyes_patch.cli.progress import Progress
 from deepeyes_patch.cli.terminal import colour
 from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
 
 SECONDS = 900  # time limit for one child, which imports SGLang on a busy machine
 
+_LEGEND = {
+    "exact": "ids, offsets, grids and M-RoPE positions are those of transformers",
+    "HTTP 400": "refused before it costs anything; the message says why",
+    "HTTP 500": "the error that a client of this SGLang gets",
+    "no answer": "the request would never return",
+    "N of M ids": "the model would get other ids than the caller sent",
+    "N off": "largest difference to what transformers rotates",
+}
+
 _EXAMPLES = """
 deepeyes-patch verify                  with a tiny Qwen3-VL's processor
 deepeyes-patch verify --model DIR      with that checkpoint's
+deepeyes-patch verify --model Qwen/Qwen3-VL-8B-Instruct   (in the hub cache)
 deepeyes-patch verify --model DIR --image a.jpg --image b.png
 """
 
@@ -32,7 +45,11 @@ def add(commands: Any) -> None:
         "send the same requests, stock and patched, and compare with transformers",
         _EXAMPLES,
     )
-    parser.add_argument("--model", metavar="DIR", help="a checkpoint's folder; no weights are loaded")
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="a checkpoint's folder, or a model in the hub's local cache; no weights are loaded",
+    )
     parser.add_argument(
         "--image", metavar="FILE", action="append", default=[], help="a picture of your own; may be repeated"
     )
@@ -41,13 +58,14 @@ def add(commands: Any) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    model = _checked_model(arguments.model)
+    model = None if arguments.model is None else str(checkpoint.find(arguments.model))
     images = [str(_checked_file(image)) for image in arguments.image]
     with tempfile.TemporaryDirectory(prefix="deepeyes-verify-") as name:
         folder = Path(name)
         (folder / "question.json").write_text(json.dumps({"model": model, "images": images}))
-        (expected,) = _run(folder, "transformers")
-        stock, patched = _run(folder, "stock", "patched")
+        with Progress() as progress:
+            (expected,) = _run(progress, folder, "transformers")
+            stock, patched = _run(progress, folder, "stock", "patched")
     for name, state in patched["repairs"].items():
         if state.startswith("failed"):
             raise terminal.CommandError(
@@ -71,23 +89,6 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
-def _checked_model(model: str | None) -> str | None:
-    if model is None:
-        return None
-    folder = Path(model)
-    if not (folder / "config.json").is_file():
-        raise terminal.CommandError(
-            f"{model} holds no config.json. Give the folder of a local checkpoint.", 2
-        )
-    description = json.loads((folder / "config.json").read_text())
-    if "vision_config" not in description:
-        kind = description.get("model_type", "unknown")
-        raise terminal.CommandError(
-            f"{model} is a model of type {kind} without a vision_config. Give a Qwen-VL checkpoint.", 2
-        )
-    return str(folder.resolve())
-
-
 def _checked_file(image: str) -> Path:
     path = Path(image)
     if not path.is_file():
@@ -95,20 +96,30 @@ def _checked_file(image: str) -> Path:
     return path.resolve()
 
 
-def _run(folder: Path, *roles: str) -> list[dict[str, Any]]:
+def _run(progress: Progress, folder: Path, *roles: str) -> list[dict[str, Any]]:
     """Run one child for each role, at the same time; return their answers."""
     children: list[subprocess.Popen[bytes]] = []
     try:
         for role in roles:
             children.append(_start(folder, role))
-        for child in children:
-            child.wait(SECONDS)
+        if not progress.wait(children, SECONDS, lambda: _doing(folder, roles)):
+            raise terminal.CommandError(
+                f"{' or '.join(roles)} did not end within {SECONDS} s: {_doing(folder, roles)}", 3
+            )
     finally:
         for child in children:
             if child.poll() is None:
                 child.kill()
                 child.wait()
     return [_answer_of(folder, role, child.returncode) for role, child in zip(roles, children, strict=True)]
+
+
+def _doing(folder: Path, roles: Sequence[str]) -> str:
+    """What each child says that it is doing."""
+    files = {role: folder / f"{role}.doing" for role in roles}
+    return "; ".join(
+        f"{role}: {(file.read_text() if file.exists() else '') or 'starting'}" for role, file in files.items()
+    )
 
 
 def _start(folder: Path, role: str) -> subprocess.Popen[bytes]:
@@ -151,11 +162,16 @@ def _print(ok: bool, about: dict[str, Any], cases: list[dict[str, Any]], rope: d
     rows += [[c["name"], c["stock"], c["patched"], "ok" if c["ok"] else "WRONG"] for c in cases]
     rotated = [f"{e:.1g} off" if e is not None else "failed" for e in (rope["stock"], rope["patched"])]
     rows.append(["rope, image positions", *rotated, "ok" if rope["ok"] else "WRONG"])
-    lines = terminal.table(rows)
-    print(colour(lines[0], "bold"))
-    for line in lines[1:]:
-        print(colour(line, "red") if line.endswith("WRONG") else line)
+    right = [(True, row["stock_ok"], row["ok"], row["ok"]) for row in (*cases, rope)]
+
+    def paint(row: int, column: int, cell: str) -> str:
+        if row == 0:
+            return colour(cell, "bold")
+        return cell if column == 0 else colour(cell, "green" if right[row - 1][column] else "red")
+
+    print("\n".join(terminal.table(rows, paint=paint)))
     print()
+    _print_legend({cell for row in rows for cell in row})
     for case in cases:
         if case["kind"] == "text" or not case["ok"]:
             print(terminal.wrapped(f"{case['name']}: {case['why']}", "  ", ""))
@@ -167,4 +183,14 @@ def _print(ok: bool, about: dict[str, Any], cases: list[dict[str, Any]], rope: d
         for part in (*verdicts.PARTS, "error"):
             if part in changed:
                 print(f"  {part}: {verdicts.WHY[part]}")
-    print(colour("as promised", "green") if ok else colour("NOT as promised", "red", "bold"))
+    print()
+    print(colour(verdicts.summary(cases, rope), *(["green"] if ok else ["red", "bold"])))
+
+
+def _print_legend(cells: Collection[str]) -> None:
+    """What the words in the table mean, as far as they stand in it."""
+    for word, meaning in _LEGEND.items():
+        pattern = re.compile(re.escape(word).replace("N", r"\S+").replace("M", r"\d+"))
+        if any(pattern.match(cell) for cell in cells):
+            print(f"  {word:<10}  {meaning}")
+    print()

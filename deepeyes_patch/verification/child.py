@@ -28,18 +28,25 @@ def main(role: str, folder: Path) -> None:
     question = json.loads((folder / "question.json").read_text())
     if question["model"] is None:
         question["model"] = str(folder / "tiny")
-    answer = (_expect if role == "transformers" else _ask_sglang)(question, folder)
+
+    def doing(text: str) -> None:
+        """Tell `verify` what this child is doing."""
+        (folder / f"{role}.doing").write_text(text)
+
+    answer = (_expect if role == "transformers" else _ask_sglang)(question, folder, doing)
     (folder / f"{role}.json").write_text(json.dumps(answer))
     sys.stdout.flush()
     os._exit(0)  # a stock request that hangs may hold a thread of SGLang
 
 
-def _expect(question: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _expect(question: dict[str, Any], folder: Path, doing: Callable[[str], None]) -> dict[str, Any]:
+    doing("importing it")
     import torch
     import transformers
 
     from deepeyes_patch.verification import expected, requests, rope, tiny
 
+    doing("computing what is right")
     model = Path(question["model"])
     if model == folder / "tiny":
         model.mkdir()
@@ -56,7 +63,8 @@ def _expect(question: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _ask_sglang(question: dict[str, Any], folder: Path, doing: Callable[[str], None]) -> dict[str, Any]:
+    doing("importing SGLang")
     import torch
 
     gpu = torch.cuda.is_available()
@@ -77,7 +85,8 @@ def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
 
     processor = build()
     answers = []
-    for case in expected["cases"]:
+    for number, case in enumerate(expected["cases"], 1):
+        doing(f"request {number} of {len(expected['cases'])}, {case['name']}")
         images = [Image.open(file).convert("RGB") for file in case["images"]]
         answer = _answer(loop, processor, case, images)
         if case["kind"] == requests.TEXT:
@@ -87,6 +96,7 @@ def _ask_sglang(question: dict[str, Any], folder: Path) -> dict[str, Any]:
         answers.append(answer)
         if answer.get("error", "").startswith("TimeoutError"):
             processor = build()
+    doing("rotating")
     rotated = _or_error(
         lambda: rope.by_sglang(expected["rope"], expected["model_type"].startswith(ALWAYS_INTERLEAVED))
     )

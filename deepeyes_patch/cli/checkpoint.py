@@ -1,0 +1,59 @@
+"""The checkpoint that ``verify --model`` names: a folder, or a model in the local cache of the hub."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from deepeyes_patch.cli.terminal import CommandError
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name, as on the hub
+_FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
+
+
+def find(model: str) -> Path:
+    """The folder of a Qwen-VL checkpoint. Weights are not needed, and nothing is downloaded.
+
+    Raises
+    ------
+    CommandError
+        There is no such checkpoint here, or it has no vision part.
+    """
+    folder = Path(model)
+    if not (folder / "config.json").is_file():
+        folder = _in_the_hub_cache(model) if _HUB_NAME.fullmatch(model) else _none(model)
+    description = json.loads((folder / "config.json").read_text())
+    if "vision_config" not in description:
+        kind = description.get("model_type", "unknown")
+        raise CommandError(
+            f"{model} is a model of type {kind} without a vision_config. Give a Qwen-VL checkpoint.", 2
+        )
+    return folder.resolve()
+
+
+def _none(model: str) -> Path:
+    raise CommandError(
+        f"{model} holds no config.json. Give the folder of a local checkpoint, or the name of a model that "
+        f"the local hub cache holds.",
+        2,
+    )
+
+
+def _in_the_hub_cache(name: str) -> Path:
+    try:
+        from huggingface_hub import constants, try_to_load_from_cache
+    except ImportError:  # transformers requires it, so SGLang is not here either
+        return _none(name)
+    found = [try_to_load_from_cache(name, file) for file in _FILES]
+    if all(isinstance(path, str) for path in found):
+        return Path(str(found[0])).parent
+    missing = [file for file, path in zip(_FILES, found, strict=True) if not isinstance(path, str)]
+    raise CommandError(
+        f"{name} is no folder here, and the hub cache {constants.HF_HUB_CACHE} does not hold its "
+        f"{', '.join(missing)}. verify reads the small files of a checkpoint, never its weights. Download "
+        f'them: {sys.executable} -c "from huggingface_hub import snapshot_download as get; get({name!r}, '
+        f"allow_patterns=['*.json', '*.txt', '*.jinja'])\"",
+        2,
+    )
