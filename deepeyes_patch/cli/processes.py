@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -29,6 +30,20 @@ class Process:
     parent: int
     name: str
     record: dict[str, Any] | None
+
+    @property
+    def helper(self) -> str | None:
+        """What this process is called, if there is never anything to repair in it."""
+        return next((words for pattern, words in _HELPERS.items() if re.search(pattern, self.name)), None)
+
+
+# Processes of a server in which there is nothing to repair: how to know the command line, and their name.
+_HELPERS = {
+    r"-c from multiprocessing\.resource_tracker import": "Python's resource tracker",
+    r"-c from multiprocessing\.forkserver import": "Python's fork server",
+    r"^\S+ \S*/torch/_inductor/compile_worker/": "a compile worker of torch",
+    r"^sglang::detokenizer": "SGLang's detokenizer",
+}
 
 
 class Unreadable(Exception):

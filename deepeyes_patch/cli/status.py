@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
+import time
 from typing import Any
 
 from deepeyes_patch import __version__
@@ -13,8 +16,12 @@ from deepeyes_patch.observe import counters
 _EXAMPLES = """
 deepeyes-patch status          every process of yours that has it live
 deepeyes-patch status 4242     a server and its descendants, live or not
+deepeyes-patch status --watch 4242     again every two seconds
 deepeyes-patch status --json 4242
 """
+_AGAIN = 2.0  # seconds
+_CLEAR = "\x1b[H\x1b[2J"
+_INDENT = " " * 9
 
 
 def add(commands: Any) -> None:
@@ -24,12 +31,40 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "pid", nargs="?", type=int, help="a process; its descendants are shown too (default: all of yours)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=_seconds,
+        const=_AGAIN,
+        help=f"show it again after so many seconds (default: {_AGAIN:g}), until Ctrl-C",
+    )
     parser.set_defaults(execute=execute)
+
+
+def _seconds(text: str) -> float:
+    if not 0.1 <= (seconds := float(text)) <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds between 0.1 and 86400")
+    return seconds
 
 
 def execute(arguments: argparse.Namespace) -> int:
     processes.require_means()
+    code = _show(arguments)
+    if arguments.watch is not None:
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                sys.stdout.flush()
+                time.sleep(arguments.watch)
+                print(_CLEAR if sys.stdout.isatty() else "", end="" if sys.stdout.isatty() else "\n")
+                code = _show(arguments)
+    return code
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    """Look at the processes once, and print what was seen."""
     shown = _all_live() if arguments.pid is None else _with_descendants(arguments.pid)
     live = [process for process in shown if process.record is not None]
     failed = [process for process in live if _failures(process)]
@@ -103,6 +138,7 @@ def _as_json(process: Process) -> dict[str, Any]:
         "parent": process.parent,
         "name": process.name,
         "live": process.record is not None,
+        "helper": process.helper,
         "version": record.get("version"),
         "sglang": record.get("sglang"),
         "repairs": record.get("repairs", {}),
@@ -126,34 +162,41 @@ def _print(shown: list[Process], pid: int | None) -> None:
     for process in shown:
         restored, passed, refused = _tally(process)
         counts = [str(restored), str(passed), str(sum(refused.values()))] if process.record else ["-"] * 3
-        rows.append([str(process.pid), *counts, terminal.printable(_short(process.name))])
-    room = terminal.WIDTH - 2
+        name = process.helper or terminal.printable(_short(process.name))
+        rows.append([str(process.pid), *counts, name])
+    room = terminal.columns() - 2
     lines = terminal.table(rows, right={0, 1, 2, 3})
     print(terminal.colour(lines[0], "bold"))
     for process, line in zip(shown, lines[1:], strict=True):
         print(line if len(line) <= room else f"{line[: room - 3]}...")
-        if process.record is None:
-            print("         not live")
+        if process.helper and not _failures(process):
+            print(terminal.colour(f"{_INDENT}a helper: there is nothing to repair in it", "dim"))
             continue
-        print(terminal.wrapped(terminal.printable(_states(process)), " " * 9))
+        if process.record is None:
+            print(terminal.colour(f"{_INDENT}not live", "yellow"))
+            continue
+        print(terminal.wrapped(terminal.printable(_states(process)), _INDENT))
         for name, state in _failures(process).items():
-            print(terminal.colour(terminal.wrapped(terminal.printable(f"{name}: {state}"), " " * 9), "red"))
+            print(terminal.colour(terminal.wrapped(terminal.printable(f"{name}: {state}"), _INDENT), "red"))
         if refused := _tally(process)[2]:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
-            print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), " " * 9))
+            print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), _INDENT))
         if missed := _counts(process).get(counters.NOT_FETCHED, 0):
-            print(terminal.wrapped(f"not fetched: images or videos of {missed} requests", " " * 9))
+            print(terminal.wrapped(f"not fetched: images or videos of {missed} requests", _INDENT))
         if unknown := _counts(process).get(counters.UNKNOWN_PATH, 0):
             words = (
                 f"unknown path: {unknown} of these requests took a path through SGLang that deepeyes-patch "
                 f"does not know, and only the last look judged them; please report it"
             )
-            print(terminal.wrapped(words, " " * 9))
+            print(terminal.wrapped(words, _INDENT))
         if process.record["version"] != __version__:
-            print(f"         runs deepeyes-patch {terminal.printable(process.record['version'])}")
+            print(f"{_INDENT}runs deepeyes-patch {terminal.printable(process.record['version'])}")
     versions = {process.record["sglang"] or "of unknown version" for process in live if process.record}
     listed = ", ".join(f"SGLang {terminal.printable(version)}" for version in sorted(versions))
-    print(f"\n{len(live)} of {len(shown)} processes live; {listed}")
+    helpers = sum(process.helper is not None for process in shown)
+    others = [process for process in shown if process.helper is None]
+    beside = f", {helpers} helper{'s' if helpers > 1 else ''}" if helpers else ""
+    print(f"\n{sum(p.record is not None for p in others)} of {len(others)} processes live{beside}; {listed}")
 
 
 def _short(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection
@@ -35,6 +36,11 @@ def add_command(commands: Any, name: str, summary: str, examples: str) -> argpar
         allow_abbrev=False,
     )
     return parser
+
+
+def columns() -> int:
+    """The width of the terminal; 80 columns for a pipe or a file."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
 
 
 def colour(text: str, *names: str) -> str:

@@ -110,6 +110,11 @@ def test_status_for_people(launched: Server) -> None:
     assert done.returncode == 0, done
     assert "RESTORED" in done.stdout.splitlines()[0]
     assert "processor: patched" in done.stdout
+    # Nothing that is normal looks like a fault.
+    assert "not live" not in done.stdout
+    counted = re.search(r"^(\d+) of (\d+) processes live, \d+ helpers?; SGLang", done.stdout, re.MULTILINE)
+    assert counted, done.stdout
+    assert counted[1] == counted[2]
     assert "refused: count 1" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines()), done.stdout
     assert "\x1b" not in done.stdout

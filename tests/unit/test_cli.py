@@ -6,6 +6,7 @@ import doctest
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -316,6 +317,89 @@ def test_a_failed_repair_is_reported(capsys: pytest.CaptureFixture[str]) -> None
     with held(program) as pid:
         assert cli_main.main(["status", str(pid)]) == 1
     assert "failed (no such seam)" in capsys.readouterr().out
+
+
+def with_a_child(*command: str) -> str:
+    """A program that has a record, and a child with this command line."""
+    return (
+        "import subprocess, sys\n"
+        "from deepeyes_patch.observe import record, counters\n"
+        "record.publish('0.1.0', {'processor': 'patched (x)'}, counters.NAMES)\n"
+        f"child = subprocess.Popen({list(command)!r}, executable=sys.executable, stdin=-1)"
+    )
+
+
+WAIT = "import sys; sys.stdin.read()"
+TRACKER = "from multiprocessing.resource_tracker import main; " + WAIT
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["python", "-c", TRACKER], "Python's resource tracker"),
+        (["sglang::detokenizer", "-c", WAIT], "SGLang's detokenizer"),
+    ],
+    ids=["tracker", "detokenizer"],
+)
+def test_a_helper_is_no_fault(command: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with held(with_a_child(*command)) as pid:
+        assert cli_main.main(["status", str(pid)]) == 0
+        shown = capsys.readouterr().out
+        assert cli_main.main(["status", "--json", str(pid)]) == 0
+        listed = json.loads(capsys.readouterr().out)["processes"]
+    assert f"  {expected}\n         a helper: there is nothing to repair in it\n" in shown
+    assert "not live" not in shown
+    assert "1 of 1 processes live, 1 helper; SGLang" in shown
+    assert [process["helper"] for process in listed] == [None, expected]
+
+
+def test_what_is_no_helper_is_not_live(capsys: pytest.CaptureFixture[str]) -> None:
+    with held(with_a_child("worker", "-c", WAIT)) as pid:
+        assert cli_main.main(["status", str(pid)]) == 0
+    shown = capsys.readouterr().out
+    assert "         not live\n" in shown
+    assert "1 of 2 processes live; SGLang" in shown
+
+
+def test_status_uses_the_width_of_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = 120 * "x"
+    with held(with_a_child("worker", "-c", WAIT, long)) as pid:
+        cli_main.main(["status", str(pid)])
+        narrow = capsys.readouterr().out
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "1000")
+        cli_main.main(["status", str(pid)])
+        wide = capsys.readouterr().out
+    assert f"worker -c {WAIT} {long}\n" in wide
+    assert long not in narrow
+    assert max(map(len, narrow.splitlines())) <= terminal.WIDTH
+
+
+def test_status_again_and_again() -> None:
+    """Until Ctrl-C, which ends it as the last look would."""
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "deepeyes_patch", "status", "--watch", "0.1", str(os.getpid())],
+        cwd=CHECKOUT,
+        env=clean_environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    looks = 0
+    while looks < 3:
+        looks += "deepeyes-patch is not live" in watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _, complained = watching.communicate(timeout=60)
+    assert (watching.returncode, complained) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", ["--watch 0", "--watch nan", "--watch x", "--watch 1 --json"])
+def test_watch_takes_seconds(arguments: str) -> None:
+    assert cli("status", *arguments.split()).returncode == 2
 
 
 def test_all_repairs_fit_the_width(capsys: pytest.CaptureFixture[str]) -> None:
