@@ -85,7 +85,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         terminal.print_json("verify", ok, **about, cases=cases, rope=rope)
     else:
-        _print(ok, about, cases, rope)
+        show(ok, about, cases, rope)
     return 0 if ok else 1
 
 
@@ -152,7 +152,7 @@ def _answer_of(folder: Path, role: str, code: int) -> dict[str, Any]:
 # --- writing ------------------------------------------------------------------------------------------
 
 
-def _print(ok: bool, about: dict[str, Any], cases: list[dict[str, Any]], rope: dict[str, Any]) -> None:
+def show(ok: bool, about: dict[str, Any], cases: list[dict[str, Any]], rope: dict[str, Any]) -> None:
     head = (
         f"deepeyes-patch {about['version']}, SGLang {about['sglang']}, transformers {about['transformers']}"
     )

@@ -99,9 +99,8 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """README, CHANGELOG and everything below ``docs``."""
-    top = [CHECKOUT / "README.md", CHECKOUT / "CHANGELOG.md"]
-    return [Page(path) for path in [*top, *sorted(DOCS.rglob("*.md"))]]
+    """The pages at the top of the checkout, and everything below ``docs``."""
+    return [Page(path) for path in [*sorted(CHECKOUT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]]
 
 
 def page(name: str, language: str = "en") -> Page:

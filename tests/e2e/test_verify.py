@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs import terminal
 from tests.lab import flags, models, samples
 
 CLI = Path(sys.executable).with_name("deepeyes-patch")
@@ -92,3 +93,11 @@ def test_stock_is_shown_as_it_is(report: dict[str, Any]) -> None:
         assert drifted.startswith(("HTTP 500", "no answer")), stock
         assert report["rope"]["stock"] < 1e-3
     assert report["rope"]["patched"] < 1e-3
+
+
+def test_the_picture_of_the_readme_shows_this(report: dict[str, Any]) -> None:
+    """``docs/images/verify.svg``; the newest release is in it."""
+    if report["sglang"] == terminal.RELEASE:
+        assert terminal.PICTURE.read_text(encoding="utf-8") == terminal.drawn(report)
+    else:
+        assert "patched: 10 of 10 right" in terminal.written(report)

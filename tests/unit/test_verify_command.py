@@ -110,7 +110,7 @@ def shown(capsys: pytest.CaptureFixture[str], patched: object) -> list[str]:
     ]
     rope = verdicts.judge_rope({"error": 0.0, "failure": None}, {"error": 0.0, "failure": None})
     about = dict.fromkeys(("version", "sglang", "transformers", "model", "model_type"), "x")
-    verify._print(all(row["ok"] for row in cases), about, cases, rope)
+    verify.show(all(row["ok"] for row in cases), about, cases, rope)
     return capsys.readouterr().out.splitlines()
 
 
