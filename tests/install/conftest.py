@@ -27,6 +27,8 @@ SOURCES = [
     "LICENSE",
     "Makefile",
     "README.md",
+    "README.zh-CN.md",
+    "hatch_build.py",
     "pyproject.toml",
 ]
 VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]

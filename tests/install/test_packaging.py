@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import email
 import os
+import re
 import shlex
 import subprocess
 import tarfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from deepeyes_patch.cli import project
 from tests.install.conftest import SOURCES, build, copy_sources
 from tests.interpreters import CHECKOUT, clean_environ
 
@@ -64,7 +66,34 @@ def test_the_metadata(contents: dict[str, bytes]) -> None:
     assert [value for value in required if "extra ==" in value] == ["sglang>=0.5.3; extra == 'sglang'"]
     assert metadata["Requires-Python"] == ">=3.10"
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata.get_payload(decode=True) == (CHECKOUT / "README.md").read_bytes()
+    assert metadata["Author"] == project.AUTHOR
+    urls = dict(entry.split(", ") for entry in metadata.get_all("Project-URL", []))
+    assert urls["Homepage"] == project.ADDRESS
+    assert urls["Issues"] == f"{project.ADDRESS}/issues"
+    assert all(url.startswith(project.ADDRESS) for url in urls.values())
+
+
+def test_the_long_description_on_an_index(contents: dict[str, bytes], tools: Path, tmp_path: Path) -> None:
+    """Rendered as the index renders it: tables are tables, and no link needs a file beside the page."""
+    metadata = email.message_from_bytes(contents["dist-info/METADATA"])
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    text = metadata.get_payload(decode=True)
+    assert isinstance(text, bytes)
+    (tmp_path / "README.md").write_bytes(text)
+    program = (
+        "import sys; from readme_renderer import markdown; print(markdown.render(open(sys.argv[1]).read()))"
+    )
+    code, page = run(tools / "python", "-W", "error", "-c", program, tmp_path / "README.md")
+    assert code == 0, page
+    assert page.count("<table>") == (CHECKOUT / "README.md").read_text().count("|---|\n")
+    links = re.findall(r'(?:href|src)="([^"]*)"', page)
+    assert {link for link in links if not link.startswith(("https://", "#"))} == set()
+    ours = {link.removeprefix(f"{project.ADDRESS}/") for link in links if link.startswith(project.ADDRESS)}
+    assert len(ours) > 20
+    for link in ours:
+        kind, branch, path = link.split("/", 2)
+        assert (CHECKOUT / path.partition("#")[0]).is_file(), link
+        assert (kind, branch) == ("raw" if path.endswith(".svg") else "blob", "main"), link
 
 
 def test_the_sdists_files(sdist: Path, checkout: Path) -> None:

@@ -252,7 +252,7 @@ def _link(name: str, wheel: Path | None, python: str) -> None:
 
 def _sources() -> list[Path]:
     """What the wheel is made of; README and LICENSE are part of its metadata."""
-    names = ("pyproject.toml", "*.pth", "*.start", "README*", "LICENSE*")
+    names = ("pyproject.toml", "hatch_build.py", "*.pth", "*.start", "README*", "LICENSE*")
     files = [path for pattern in names for path in CHECKOUT.glob(pattern)]
     files += (CHECKOUT / "deepeyes_patch").rglob("*")
     return sorted(f for f in files if f.is_file() and f.suffix != ".pyc")
