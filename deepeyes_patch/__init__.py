@@ -100,8 +100,8 @@ class _BrokenInstallation:
         """Stop SGLang; otherwise it would run unrepaired without any message."""
         if fullname == "sglang":
             raise RuntimeError(
-                f"deepeyes-patch is switched on and cannot be loaded: {self._reason}. Reinstall it "
-                f"(pip install --force-reinstall deepeyes-patch) or set DEEPEYES_PATCH=off."
+                f"deepeyes-patch is switched on and cannot be loaded: {self._reason}. Install it "
+                f"again (pip install --force-reinstall), or set DEEPEYES_PATCH=off."
             )
 
 

@@ -32,8 +32,8 @@ _is_child = any(
 _ACTIVATION = "deepeyes_patch.startup.activation"
 
 UNLOADABLE = (
-    "deepeyes-patch is switched on and cannot be loaded: {error}. Reinstall it (pip install "
-    "--force-reinstall deepeyes-patch), which brings wrapt along, or set DEEPEYES_PATCH=off."
+    "deepeyes-patch is switched on and cannot be loaded: {error}. Install it again (pip "
+    "install --force-reinstall), which brings wrapt along, or set DEEPEYES_PATCH=off."
 )
 
 _activation = _thread.RLock()

@@ -71,7 +71,7 @@ def require_all_modules() -> None:
             if name not in present:
                 raise DeepEyesPatchError(
                     f"deepeyes_patch.{layer}.{name} is missing from the installation in {folder}. "
-                    f"Run: pip install --force-reinstall deepeyes-patch"
+                    f"Install deepeyes-patch again (pip install --force-reinstall)."
                 )
 
 

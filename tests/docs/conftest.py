@@ -1,8 +1,7 @@
-"""An environment as a user would make it, and the wheel of this checkout for its pip to find."""
+"""An environment as a user would make it, with a copy of this checkout beside it."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import CHECKOUT
+from tests.install.conftest import copy_sources
 from tests.interpreters import clean_environ
 
 SECONDS = 300  # bound on any one block
@@ -32,10 +31,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         "-d",
         index,
         "wrapt>=1.16",
+        "hatchling>=1.27",  # which builds the checkout
     ]
     subprocess.run(download, env=clean_environ(), check=True, timeout=SECONDS, capture_output=True)
-    (wheel,) = (CHECKOUT / ".lab" / "wheel").glob("*/*.whl")  # `make lab` keeps it up to date
-    shutil.copy(wheel, index)
+    copy_sources(folder / "deepeyes-patch")
     venv = [sys.executable, "-m", "venv", folder / "env"]
     subprocess.run(venv, env=clean_environ(), check=True, timeout=SECONDS)
     environ = clean_environ(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(index), PIP_DISABLE_PIP_VERSION_CHECK="1")

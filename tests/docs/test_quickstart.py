@@ -19,6 +19,7 @@ import yaml
 from tests.docs import pages
 from tests.docs.conftest import Shell
 from tests.docs.pages import CHECKOUT
+from tests.lab import environments
 
 PAGE = pages.page("quickstart")
 RUN_HERE = {"install", "status", "status-output", "uninstall"}
@@ -67,10 +68,38 @@ def test_the_dockerfile(shell: Shell, tmp_path: Path) -> None:
     lint = [HADOLINT, "--ignore", "DL3013", "--no-color", file]
     done = subprocess.run(lint, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "")
-    (command,) = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
-    shell(command)
+    comments, _, rest = (CHECKOUT / "docker" / "Dockerfile").read_text().partition("ARG ")
+    assert f"ARG {rest}" == text
+    assert all(line.startswith("#") for line in comments.splitlines())
+    install, check = re.findall(r"^RUN (.*)$", text, re.MULTILINE)
+    assert text.index("ENV DEEPEYES_PATCH=1\n") < text.index(check), "the check needs the switch"
+    shell(install.replace("/opt/", "./"))
+    # This environment has no SGLang, so the build would stop; tests/install/test_doctor.py has one.
+    said = shell(f"DEEPEYES_PATCH=1 {check} || echo ended with $?")
+    assert "[sglang-missing]" in said
+    assert said.splitlines()[-2:] == ["1 error", "ended with 1"]
     shell(PAGE.block("uninstall"))
-    assert "ENV DEEPEYES_PATCH=1" in text.splitlines()
+
+
+def test_the_image_gets_what_the_wheel_is_made_of() -> None:
+    """``.dockerignore`` leaves out all else: an environment of the lab has gigabytes."""
+    lines = (CHECKOUT / ".dockerignore").read_text().splitlines()
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    wheel = {path.relative_to(CHECKOUT).parts[0] for path in environments._sources()}
+    assert kept == {name for name in wheel if not name.startswith("README.zh")}
+    assert lines[0] == "*"
+
+
+def test_pip_brings_wrapt_and_nothing_else(shell: Shell) -> None:
+    shell("pip uninstall -qy wrapt deepeyes-patch")
+    before = json.loads(shell("pip list --format=json"))
+    shell(PAGE.block("install"))
+    try:
+        after = json.loads(shell("pip list --format=json"))
+    finally:
+        shell(PAGE.block("uninstall"))
+    names = [{package["name"].replace("_", "-") for package in packages} for packages in (before, after)]
+    assert names[1] - names[0] == {"deepeyes-patch", "wrapt"}
 
 
 def test_ray_gets_the_variable() -> None:

@@ -20,6 +20,7 @@ SOURCES = [
     "deepeyes_patch",
     "deepeyes_patch.pth",
     "deepeyes_patch.start",
+    "docker",
     "docs",
     "tests",
     ".gitignore",

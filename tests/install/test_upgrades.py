@@ -146,7 +146,7 @@ def running(environment: Interpreter, first: str, then: str) -> Iterator[Callabl
 def assert_stopped(result: Result, how: str) -> None:
     """With a last line that says what became of us, and what to do."""
     said = {
-        "removed": ["cannot be loaded", "deepeyes_patch", "pip install --force-reinstall deepeyes-patch"],
+        "removed": ["cannot be loaded", "deepeyes_patch", "pip install --force-reinstall"],
         "replaced": ["was replaced by another version", "Start it again"],
     }
     for words in said[how]:
