@@ -99,8 +99,9 @@ class Page:
 
 
 def pages() -> list[Page]:
-    """The pages at the top of the checkout, and everything below ``docs``."""
-    return [Page(path) for path in [*sorted(CHECKOUT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]]
+    """The pages at the top of the checkout, that of the examples, and everything below ``docs``."""
+    top = [*sorted(CHECKOUT.glob("*.md")), CHECKOUT / "examples" / "README.md"]
+    return [Page(path) for path in [*top, *sorted(DOCS.rglob("*.md"))]]
 
 
 def page(name: str, language: str = "en") -> Page:

@@ -9,7 +9,7 @@ import ast
 
 import pytest
 
-from tests.docs import pages
+from tests.docs import examples, pages
 from tests.docs.pages import Block
 
 PAGE = pages.page("recipes")
@@ -23,6 +23,19 @@ def test_every_block_is_accounted_for() -> None:
     assert set(FILES) == RUN | imported
     commands = [block.text for block in PAGE.blocks if block.kind is None]
     assert commands == [f"python {name}\n" for name in ("client.py", "train.py", "parity.py")]
+
+
+@pytest.mark.parametrize("language", pages.LANGUAGES)
+def test_the_page_shows_the_examples(language: str) -> None:
+    """`python -m tests.docs.examples` writes them into both pages."""
+    shown = {b.name: b.text for b in pages.page("recipes", language).blocks if b.kind == "file"}
+    assert shown == examples.files()
+
+
+def test_the_examples_say_what_they_are() -> None:
+    text = (examples.EXAMPLES / "README.md").read_text()
+    for name in FILES:
+        assert f"`python {name}`" in text if name in RUN else f"`{name}`" in text, name
 
 
 @pytest.mark.parametrize("block", FILES.values(), ids=FILES.keys())

@@ -1,4 +1,4 @@
-"""The files on the page of recipes, ready to run here: the tiny model, a CPU, short answers.
+"""The files in ``examples``, ready to run here: the tiny model, a CPU, short answers.
 
 What is put in their place is put in everywhere it stands; nothing else is changed.
 """
@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.docs import pages
+from tests.docs import examples
 from tests.e2e import shapes
 from tests.e2e.rollout import trainer
 from tests.e2e.rollout.agent import Trajectory, Turn
 from tests.lab import children, flags, reference, server
 from tests.sglang import rollouts
 
-PAGE = pages.page("recipes")
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 ADDRESS = "http://127.0.0.1:30000"
 ANSWER_TOKENS = 8
@@ -48,8 +47,8 @@ class Episode:
 
 
 def write(target: Path, folder: Path, changes: Mapping[str, str] | None = None) -> None:
-    """Write the page's files and the picture into ``target``, for the checkpoint in ``folder``."""
-    blocks = {str(block.name): block.text for block in PAGE.blocks if block.kind == "file"}
+    """Write the examples and the picture into ``target``, for the checkpoint in ``folder``."""
+    blocks = examples.files()
     replaced = {
         MODEL: str(folder),
         '"max_new_tokens": 512': f'"max_new_tokens": {ANSWER_TOKENS}',
@@ -57,7 +56,7 @@ def write(target: Path, folder: Path, changes: Mapping[str, str] | None = None) 
         **(changes or {}),
     }
     for shown, here in replaced.items():
-        assert any(shown in text for text in blocks.values()), f"the page has no {shown}"
+        assert any(shown in text for text in blocks.values()), f"no example has {shown}"
         blocks = {name: text.replace(shown, here) for name, text in blocks.items()}
     for name, text in blocks.items():
         (target / name).write_text(text)
