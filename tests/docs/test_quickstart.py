@@ -107,11 +107,22 @@ def test_ray_gets_the_variable() -> None:
     (keyword,) = call.keywords
     assert keyword.arg == "runtime_env"
     assert ast.literal_eval(keyword.value) == {"env_vars": {"DEEPEYES_PATCH": "1"}}
-    for name in ("ray-job", "slime", "relax"):
+    for name in ("ray-job", "relax"):
         found = re.search(r"'(\{.*\})'", PAGE.block(name), re.DOTALL)
         assert found, name
         assert json.loads(found[1])["env_vars"]["DEEPEYES_PATCH"] == "1", name
     assert yaml.safe_load(PAGE.block("verl"))["env_vars"] == {"DEEPEYES_PATCH": "1"}
+
+
+def test_slime_gets_the_variable(shell: Shell) -> None:
+    """The shell makes JSON of it, in double quotes as on the page, and in single quotes as the text says."""
+    assignment = PAGE.block("slime").partition("ray job")[0]
+    (alone,) = re.findall(r"the line is `(.*?)`", PAGE.path.read_text(encoding="utf-8"))
+    single = f'RUNTIME_ENV_JSON=\'{{"env_vars": {{\n{alone}\n"A": "1"}}}}\'\n'
+    assert assignment.startswith('RUNTIME_ENV_JSON="')
+    for script in (assignment, single):
+        variables = json.loads(shell(script + 'echo "${RUNTIME_ENV_JSON}"'))["env_vars"]
+        assert variables["DEEPEYES_PATCH"] == "1", script
 
 
 def test_the_line_to_delete_is_a_copy_over_sglang() -> None:

@@ -200,6 +200,16 @@ REFUSALS: dict[str, Callable[[_Good], tuple[list[int], list[Any], str]]] = {
 AFTER_SGLANG = ("one pad too few", "one pad too many", "images swapped")
 
 
+def test_swapped_images_of_equal_counts_are_served_as_sent(
+    folder: Path, processor: Any, patched: None
+) -> None:
+    """Ids and images fit both ways, so nobody can tell; the positions are those of the images that came."""
+    wide, high = rollouts.picture(448, 224), rollouts.picture(224, 448)
+    meant, sent = rollouts.expanded(folder, [wide, high]), rollouts.expanded(folder, [high, wide])
+    assert meant.ids == sent.ids
+    assert_exact(folder, processors.process(processor, meant.ids, sent.images), sent)
+
+
 def check_refused(name: str, folder: Path, processor: Any) -> None:
     """Refused with its message, and the next request is right."""
     ids, images, message = REFUSALS[name](_Good(folder))
