@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from deepeyes_patch import __version__
-from deepeyes_patch.cli import processes, terminal
+from deepeyes_patch.cli import processes, project, terminal
 from deepeyes_patch.cli.processes import Process
 from deepeyes_patch.observe import counters
 
@@ -186,7 +186,7 @@ def _print(shown: list[Process], pid: int | None) -> None:
         if unknown := _counts(process).get(counters.UNKNOWN_PATH, 0):
             words = (
                 f"unknown path: {unknown} of these requests took a path through SGLang that deepeyes-patch "
-                f"does not know, and only the last look judged them; please report it"
+                f"does not know, and only the last look judged them; please report it: {project.issues()}"
             )
             print(terminal.wrapped(words, _INDENT))
         if process.record["version"] != __version__:
