@@ -7,7 +7,9 @@ from transformers import AutoProcessor
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 processor = AutoProcessor.from_pretrained(MODEL)
 id_of = processor.tokenizer.convert_tokens_to_ids
-END, PAD, VIDEO_PAD = id_of("<|im_end|>"), id_of("<|image_pad|>"), id_of("<|video_pad|>")
+END, PAD = id_of("<|im_end|>"), id_of("<|image_pad|>")
+# What the model must not sample: no image would belong to it.
+FORBIDDEN = [PAD, id_of("<|video_pad|>"), id_of("<|vision_start|>")]
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 
 

@@ -1,8 +1,8 @@
-from episode import IMAGE, PAD, VIDEO_PAD, Episode, observation, user_turn
+from episode import FORBIDDEN, IMAGE, Episode, observation, user_turn
 
 # All of them: what is missing may come from the server's own defaults.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "max_new_tokens": 512}
-SAMPLING["stop_token_ids"] = [PAD, VIDEO_PAD]
+SAMPLING["logit_bias"] = {str(token): -100.0 for token in FORBIDDEN}
 
 
 def zoom(picture):
@@ -17,8 +17,6 @@ def play(generate, picture, question, turns=2):
     episode.see(user_turn(IMAGE + question), [picture])
     for turn in range(1, turns + 1):
         answer = episode.say(generate(episode.ids, episode.images))
-        # A sampled pad stands for an image that is not there, so nothing can follow it.
-        if turn == turns or answer[-1] in (PAD, VIDEO_PAD):
-            break
-        episode.see(observation(IMAGE + "The middle, enlarged.", answer), [zoom(picture)])
+        if turn < turns:
+            episode.see(observation(IMAGE + "The middle, enlarged.", answer), [zoom(picture)])
     return episode
