@@ -4,6 +4,7 @@ Commands:
 
 ``doctor``   checks the installation, and whether this SGLang needs the repairs and fits them
 ``verify``   runs the same requests stock and patched, and compares both with ``transformers``
+``parity``   plays a visual episode on a running server, and compares it with ``transformers``
 ``run``      starts a command with the repairs on
 ``status``   shows what is patched in running processes, and what they have served
 
@@ -14,7 +15,7 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 ``main``          the parser of all commands, and the exit code of an error
 ``project``       the project's address, and how to install the package again
 ``usage``         wrong arguments, and the word that was probably meant
-``checkpoint``    finds the model that ``verify`` names
+``checkpoint``    finds the model that ``verify`` or ``parity`` names
 ``progress``      shows what a command is waiting for
 ``terminal``      writes in 80 columns
 ``inspection``    collects the facts for ``doctor``

@@ -1,4 +1,4 @@
-"""The checkpoint that ``verify --model`` names: a folder, or a model in the local cache of the hub."""
+"""The checkpoint that ``--model`` names: a folder, or a model in the local cache of the hub."""
 
 from __future__ import annotations
 

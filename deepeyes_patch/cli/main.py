@@ -14,6 +14,7 @@ examples:
   deepeyes-patch run -- python -m sglang.launch_server --model-path DIR
   deepeyes-patch status 4242
   deepeyes-patch verify --model DIR
+  deepeyes-patch parity http://127.0.0.1:30000 --model DIR
 
 exit codes: 0 nothing is wrong; 1 something is wrong; 2 wrong usage; 3 cannot be
 answered here. Details: docs/en/cli.md, docs/zh/cli.md
@@ -62,7 +63,7 @@ def _remedy() -> str:
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of the program, and that of each command by name."""
     from deepeyes_patch import __version__
-    from deepeyes_patch.cli import doctor, project, run, status, verify
+    from deepeyes_patch.cli import doctor, parity, project, run, status, verify
 
     parser = argparse.ArgumentParser(
         prog="deepeyes-patch",
@@ -73,6 +74,6 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     parser.add_argument("--version", action="version", version=f"deepeyes-patch {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (doctor, verify, run, status):
+    for module in (doctor, verify, parity, run, status):
         module.add(commands)
     return parser, commands.choices
