@@ -124,8 +124,9 @@ def test_who_puts_wrappers_on() -> None:
         if {"wrap", "wrap_traceably", "setattr", "delattr"}
         & set(called(ast.parse(source(name).read_text("utf-8"))))
     }
-    # `families` and `scope` and `frames` note something on an instance, a result or frames of a request.
-    assert callers == {"seams.wrapping", "startup.hooks", "seams.families", "request.scope", "request.frames"}
+    # They note something on an instance: a processor, a result, the frames of a video, a scheduler's request.
+    noting = {"seams.families", "request.scope", "request.frames", "request.prompt_logprobs"}
+    assert callers == {"seams.wrapping", "startup.hooks", *noting}
 
 
 @pytest.mark.parametrize("name", ["deepeyes_patch.pth", "deepeyes_patch.start"])
