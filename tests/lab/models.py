@@ -88,9 +88,26 @@ def recipe() -> str:
 
 
 def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
+    description = config(kind, words)
+    if kind == "qwen3":
+        shapes = decoder_shapes(description, "model", description["head_dim"], qwen3=True)
+    elif kind == "qwen3_vl":
+        shapes = qwen3_vl_shapes(description)
+    else:
+        shapes = _qwen2_5_vl_shapes(description)
+    write(folder, words, description, shapes, {} if kind == "qwen3" else preprocessor_configs(kind))
+
+
+def write(
+    folder: Path,
+    words: Vocabulary,
+    description: dict[str, Any],
+    shapes: Shapes,
+    preprocessors: dict[str, dict[str, Any]],
+) -> None:
+    """A whole checkpoint of seeded weights."""
     from safetensors.torch import save_file
 
-    description = config(kind, words)
     words.write(folder)
     files = {
         "config.json": description,
@@ -105,16 +122,10 @@ def _write(kind: Kind | TextKind, words: Vocabulary, folder: Path) -> None:
             "top_k": 20,
             "top_p": 0.8,
         },
-        **({} if kind == "qwen3" else preprocessor_configs(kind)),
+        **preprocessors,
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False))
-    if kind == "qwen3":
-        shapes = _decoder_shapes(description, "model", description["head_dim"], qwen3=True)
-    elif kind == "qwen3_vl":
-        shapes = _qwen3_vl_shapes(description)
-    else:
-        shapes = _qwen2_5_vl_shapes(description)
     save_file(_weights(shapes), folder / "model.safetensors", {"format": "pt"})
 
 
@@ -188,7 +199,7 @@ def _linear(name: str, inputs: int, outputs: int, bias: bool) -> Shapes:
     return {**shapes, f"{name}.bias": (outputs,)} if bias else shapes
 
 
-def _decoder_shapes(text: dict[str, Any], prefix: str, head_dim: int, qwen3: bool) -> Shapes:
+def decoder_shapes(text: dict[str, Any], prefix: str, head_dim: int, qwen3: bool) -> Shapes:
     hidden, inner = text["hidden_size"], text["intermediate_size"]
     queries = text["num_attention_heads"] * head_dim
     keys = text["num_key_value_heads"] * head_dim
@@ -216,7 +227,7 @@ def _decoder_shapes(text: dict[str, Any], prefix: str, head_dim: int, qwen3: boo
     return shapes
 
 
-def _qwen3_vl_shapes(description: dict[str, Any]) -> Shapes:
+def qwen3_vl_shapes(description: dict[str, Any]) -> Shapes:
     text, vision = description["text_config"], description["vision_config"]
     hidden, inner, patch = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
     merged = hidden * MERGE_SIZE**2
@@ -242,7 +253,7 @@ def _qwen3_vl_shapes(description: dict[str, Any]) -> Shapes:
         shapes |= {f"{merger}.norm.weight": (normed,), f"{merger}.norm.bias": (normed,)}
         shapes |= _linear(f"{merger}.linear_fc1", merged, merged, bias=True)
         shapes |= _linear(f"{merger}.linear_fc2", merged, text["hidden_size"], bias=True)
-    decoder = _decoder_shapes(text, "model.language_model", text["head_dim"], qwen3=True)
+    decoder = decoder_shapes(text, "model.language_model", text["head_dim"], qwen3=True)
     return {**shapes, **decoder}
 
 
@@ -263,7 +274,7 @@ def _qwen2_5_vl_shapes(description: dict[str, Any]) -> Shapes:
     shapes |= _linear("visual.merger.mlp.0", merged, merged, bias=True)
     shapes |= _linear("visual.merger.mlp.2", merged, vision["out_hidden_size"], bias=True)
     head_dim = description["hidden_size"] // description["num_attention_heads"]
-    return {**shapes, **_decoder_shapes(description, "model", head_dim, qwen3=False)}
+    return {**shapes, **decoder_shapes(description, "model", head_dim, qwen3=False)}
 
 
 def _weights(shapes: Shapes) -> dict[str, torch.Tensor]:
@@ -288,13 +299,15 @@ def _weights(shapes: Shapes) -> dict[str, torch.Tensor]:
             return 0.25 * noise
         if name.endswith("pos_embed.weight"):
             return noise
-        gain = 1.0
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
+        gain, inputs = 1.0, math.prod(shape[1:])
+        if ".experts." in name:  # [experts, inputs, outputs]
+            inputs = shape[1]
+        elif name.endswith(("q_proj.weight", "k_proj.weight")):
             gain = PEAKED
         elif name.endswith("o_proj.weight"):
             gain = 2.0
         elif name == "lm_head.weight":
             gain = 0.12
-        return gain * noise / math.sqrt(math.prod(shape[1:]))
+        return gain * noise / math.sqrt(inputs)
 
     return {name: draw(name, shape).to(torch.bfloat16) for name, shape in shapes.items()}
