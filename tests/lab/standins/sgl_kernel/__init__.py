@@ -11,7 +11,7 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -83,6 +83,18 @@ class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 # For servers that ask for it, they are joined where they are; elsewhere a tensor sent to a GPU is an error.
 if os.environ.get("LAB_TENSORS_STAY"):
     torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign]
+
+# SGLang keeps the experts of each token in page-locked memory, on a CPU too, and only a GPU's driver can lock
+# pages. For servers that ask for it, such memory is plain memory: copies to and from it hold the same.
+if os.environ.get("LAB_PAGEABLE"):
+    _zeros = torch.zeros
+
+    def _pageable_zeros(*args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
+        return _zeros(*args, **kwargs)
+
+    torch.zeros = _pageable_zeros
+    # From 0.5.23 on it is registered with the driver instead.
+    torch.cuda.cudart = lambda: SimpleNamespace(cudaHostRegister=lambda *range_and_flags: 0)
 
 __version__ = "0+lab"
 sys.meta_path.append(_Submodules())
