@@ -7,16 +7,12 @@ tests fail, they are not skipped.
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e import shapes
-from tests.lab import altered, flags, models, server
-from tests.lab.server import Server
+from tests.lab import altered
 
 # A test run that is told to end (a CI's time limit) stops its servers, as on Ctrl-C.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -24,54 +20,14 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 torch.set_num_threads(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("tests.e2e.fixtures")
+
+
 def pytest_report_header() -> str:
     import sglang
 
     return f"sglang {sglang.__version__}"
-
-
-@pytest.fixture(scope="session")
-def release() -> str:
-    return flags.installed().version
-
-
-@pytest.fixture(scope="session")
-def folder() -> Path:
-    """The tiny Qwen3-VL."""
-    return models.ensure("qwen3_vl")
-
-
-# The servers of all modules that compare stock with patched, each started when it is first asked for. They
-# differ in the switch alone.
-# SGLang may cut ids that are too long, which no request with images survives unnoticed.
-ARGS = ["--allow-auto-truncate"]
-
-
-@pytest.fixture(scope="session")
-def stock(folder: Path) -> Iterator[Server]:
-    with server.serve(folder, env=shapes.STOCK, args=ARGS) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def patched(folder: Path) -> Iterator[Server]:
-    with server.serve(folder, env=shapes.PATCHED, args=ARGS) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def processor_alone(folder: Path) -> Iterator[Server]:
-    """Its rope is SGLang's own."""
-    with server.serve(folder, env={**shapes.STOCK, "DEEPEYES_PATCH": "processor"}, args=ARGS) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def launched(folder: Path) -> Iterator[Server]:
-    """Started by ``deepeyes-patch run``, which sets the switch; with the repair of videos, and metrics."""
-    run = [Path(sys.executable).with_name("deepeyes-patch"), "run", "--only", "processor,video", "--"]
-    with server.serve(folder, env=shapes.STOCK, args=["--enable-metrics"], launcher=run) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
