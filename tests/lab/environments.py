@@ -123,15 +123,16 @@ def overlay(release: Release, python: str = LOCK_PYTHON) -> Path:
 
 def ray_layer() -> Path:
     """The folder of the cache with Ray, installed on the first call."""
-    return _packages("ray", *RAY)
+    return packages_layer("ray", *RAY)
 
 
 def coverage_layer() -> Path:
     """The folder of the cache with coverage.py, installed on the first call."""
-    return _packages("coverage", COVERAGE)
+    return packages_layer("coverage", COVERAGE)
 
 
-def _packages(name: str, *requirements: str) -> Path:
+def packages_layer(name: str, *requirements: str) -> Path:
+    """A folder of the cache with packages that only few tests need, without their dependencies."""
     folder = cache() / f"{name}-{_digest(*requirements, _spelt(LOCK_PYTHON))}"
 
     def build(folder: Path) -> None:

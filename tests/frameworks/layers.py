@@ -1,0 +1,46 @@
+"""The packages of each framework: a layer of the lab's cache for each, and an environment with it.
+
+Everything is installed without dependencies. A layer stands last on the path: where it and the lab have the
+same package, the lab's counts. ``pip install --dry-run`` of the framework names the candidates of a row.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tests.e2e import interpreters
+from tests.lab import environments
+
+STANDINS = Path(__file__).resolve().parent / "standins"
+
+PINS: dict[str, tuple[str, ...]] = {
+    "strands": (
+        "strands-sglang==0.4.3",  # 0.5.0 and newer need Python 3.12
+        "strands-agents==1.62.0",
+        "opentelemetry-sdk==1.45.1",
+        "opentelemetry-semantic-conventions==0.66b1",
+        "opentelemetry-instrumentation==0.66b1",
+        "opentelemetry-instrumentation-threading==0.66b1",
+        "watchdog==6.0.0",
+        # strands imports its default model, which is Amazon's.
+        "boto3==1.44.8",
+        "botocore==1.44.8",
+        "jmespath==1.1.0",
+        "s3transfer==0.19.3",
+    ),
+}
+
+
+def layer(framework: str) -> Path:
+    """The folder of the cache with a framework's packages, installed on the first call."""
+    return environments.packages_layer(framework, *PINS[framework])
+
+
+@cache
+def python(framework: str, folder: Path) -> Path:
+    """The interpreter of an environment in ``folder``: this release's, and the framework after it."""
+    path = [*interpreters.layers(), layer(framework)]
+    if (STANDINS / framework).is_dir():
+        path.append(STANDINS / framework)
+    return interpreters.build(folder, path, with_our_package=True)
