@@ -31,7 +31,7 @@ def launch(way: str) -> None:
     from sglang.srt.entrypoints.http_server import launch_server
     from sglang.srt.server_args import ServerArgs
 
-    launch_server(ServerArgs(port=server._free_port(), **fields))
+    launch_server(ServerArgs(port=server.free_port(), **fields))
 
 
 def main(way: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from tests.e2e import shapes
-from tests.frameworks import layers, playing
+from tests.frameworks import playing
 from tests.lab import children, flags
 from tests.lab.environments import CHECKOUT
 
@@ -34,10 +34,11 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Child:
-    """A framework's child, ``tests.frameworks.NAME_child``, and a folder for what it needs."""
+    """A framework's child, ``tests.frameworks.NAME_child``; its interpreter, and a folder for its files."""
 
     framework: str
     folder: Path
+    python: Path
 
     def run(
         self,
@@ -63,8 +64,7 @@ class Child:
             "more": more,
         }
         log = self.folder / "log"
-        python = layers.python(self.framework, self.folder / "venv")
-        command = [python, "-m", f"tests.frameworks.{self.framework}_child", json.dumps(task)]
+        command = [self.python, "-m", f"tests.frameworks.{self.framework}_child", json.dumps(task)]
         children.run(command, log, SECONDS, {**ENVIRONMENT, **(env or {})}, quiet=True)
         lines = log.read_text(errors="replace").splitlines()
         (report,) = [line for line in lines if line.startswith(playing.REPORT)]

@@ -6,7 +6,6 @@ same package, the lab's counts. ``pip install --dry-run`` of the framework names
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from tests.e2e import interpreters
@@ -37,7 +36,6 @@ def layer(framework: str) -> Path:
     return environments.packages_layer(framework, *PINS[framework])
 
 
-@cache
 def python(framework: str, folder: Path) -> Path:
     """The interpreter of an environment in ``folder``: this release's, and the framework after it."""
     path = [*interpreters.layers(), layer(framework)]

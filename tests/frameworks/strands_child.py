@@ -58,6 +58,7 @@ def main() -> None:
         "logit_bias": task.logit_bias,
         **task.more.get("sampling", {}),
     }
+    playing.hurry()
     client = SGLangClient(base_url=task.url)
     model = SGLangModel(
         client=client, tokenizer=tokenizer, tool_parser=EveryAnswerCalls(), sampling_params=sampling

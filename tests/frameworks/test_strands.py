@@ -1,26 +1,55 @@
-"""strands-sglang: it sends ids with one placeholder an image, and data URLs."""
+"""strands-sglang: it keeps and sends ids with one placeholder an image."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.frameworks import judging
 from tests.frameworks.driving import Child
-from tests.frameworks.judging import PICTURES
+from tests.frameworks.judging import PICTURES, Played
 from tests.frameworks.wire import Wire
 
+FRAMEWORK = "strands"
+# The first attempt, and SGLangClient(max_retries=60).
+ATTEMPTS = 61
 
-@pytest.fixture
-def child(tmp_path: Path) -> Child:
-    return Child("strands", tmp_path)
+
+def play(child: Child, folder: Path, wire: Wire) -> Played:
+    """An episode as the trainer gets it, with the images expanded; and the requests of its turns."""
+    report = child.run(folder, wire.url, PICTURES, judging.placeholders(folder))
+    return judging.expanded(folder, report, PICTURES), wire.take()
 
 
-def test_patched_is_exact(child: Child, folder: Path, to_patched: Wire) -> None:
-    report = child.run(folder, to_patched.url, PICTURES, judging.placeholders(folder))
-    asked = to_patched.generated()
-    episode = judging.expanded(folder, report, PICTURES)
-    judging.assert_same_ids(episode, asked)
-    errors = judging.errors(folder, episode, PICTURES)
-    assert float(errors.max()) < judging.NOISE, errors
+def test_patched(child: Child, folder: Path, to_patched: Wire) -> None:
+    pads = judging.placeholders(folder)
+    episode, asked = play(child, folder, to_patched)
+    assert [len(exchange.images) for exchange in asked] == [1, 2, 2]
+    assert [exchange.input_ids.count(pads[0]) for exchange in asked] == [1, 2, 2]
+    for exchange in asked:
+        assert all(image.startswith("data:image/png;base64,") for image in exchange.images)
+        assert exchange.sent["sampling_params"]["logit_bias"] == {str(pad): -100.0 for pad in pads}
+    judging.assert_same_ids(folder, episode, asked, PICTURES)
+    judging.assert_exact(folder, episode, PICTURES)
+
+
+def test_stock(child: Child, folder: Path, to_stock: Wire, release: str) -> None:
+    """0.5.12.post1 tokenizes the ids again and serves others, silently. 0.5.23 keeps ids such as these."""
+    episode, asked = judging.until_drifted(folder, lambda: play(child, folder, to_stock))
+    if release == "0.5.23":
+        judging.assert_same_ids(folder, episode, asked, PICTURES)
+        judging.assert_exact(folder, episode, PICTURES)
+    else:
+        judging.assert_served_wrong(folder, episode, asked, PICTURES)
+
+
+def test_a_refusal_is_repeated_sixty_times(child: Child, folder: Path, to_patched: Wire) -> None:
+    """The first answer is a placeholder, which the second request holds."""
+    pad, _ = judging.placeholders(folder)
+    sampling = {"logit_bias": {pad: 100}, "stop_token_ids": [pad]}
+    report = child.run(folder, to_patched.url, PICTURES, sampling=sampling)
+    first, *refused = to_patched.take()
+    assert first.output_ids == [pad]
+    assert [exchange.status for exchange in refused] == [400] * ATTEMPTS
+    (name, message), *_ = report["raised"]
+    assert name == "SGLangHTTPError"
+    assert judging.REFUSED in message

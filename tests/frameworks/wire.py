@@ -7,7 +7,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -53,14 +53,18 @@ class Wire:
     url: str
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def generated(self, status: int | None = None) -> list[Exchange]:
-        """The requests for ``/generate``, all or those with one status."""
-        return [e for e in self.exchanges if e.path == "/generate" and status in (None, e.status)]
+    def take(self) -> list[Exchange]:
+        """The requests for ``/generate`` since the last call, in their order."""
+        taken, self.exchanges = self.exchanges, []
+        return [exchange for exchange in taken if exchange.path == "/generate"]
 
 
 @contextlib.contextmanager
-def between(server_url: str) -> Iterator[Wire]:
-    """A proxy of a server, on a free port of 127.0.0.1, until the end of the block."""
+def between(server_url: str, without: Sequence[str] = ()) -> Iterator[Wire]:
+    """A proxy of a server, on a free port of 127.0.0.1, until the end of the block.
+
+    Fields named in ``without`` are recorded, and not handed on.
+    """
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,6 +80,9 @@ def between(server_url: str) -> Iterator[Wire]:
 
         def _forward(self, body: bytes | None) -> None:
             headers = {"Content-Type": self.headers.get("Content-Type", "application/json")}
+            sent = _parsed(body)
+            if isinstance(sent, dict) and without:
+                body = json.dumps({k: v for k, v in sent.items() if k not in without}).encode()
             request = urllib.request.Request(f"{server_url}{self.path}", body, headers, method=self.command)
             try:
                 with direct.open(request, timeout=ANSWER_SECONDS) as answer:
@@ -83,7 +90,7 @@ def between(server_url: str) -> Iterator[Wire]:
             except urllib.error.HTTPError as error:
                 with error:
                     status, kind, content = error.code, error.headers["Content-Type"], error.read()
-            wire.exchanges.append(Exchange(self.path, _parsed(body), status, _parsed(content)))
+            wire.exchanges.append(Exchange(self.path, sent, status, _parsed(content)))
             self.send_response(status)
             self.send_header("Content-Type", kind or "text/plain")
             self.send_header("Content-Length", str(len(content)))

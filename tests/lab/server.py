@@ -143,7 +143,7 @@ def _started(
     python: Path | None = None,
     launcher: Sequence[str | Path] = (),
 ) -> Iterator[Server]:
-    port = _free_port()
+    port = free_port()
     test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
     with contextlib.ExitStack() as stack:
         if log_path is None:
@@ -248,7 +248,7 @@ def _start_time(pid: int) -> str | None:
     return next((started for other, _, _, started in _processes() if other == pid), None)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     # Below the ephemeral range, so that no outgoing connection takes it while the server imports,
     # and with room above: releases derive further ports from it (gRPC: + 10000).
     for port in random.sample(range(20000, 32000), 100):
