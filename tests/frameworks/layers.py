@@ -28,6 +28,22 @@ PINS: dict[str, tuple[str, ...]] = {
         "jmespath==1.1.0",
         "s3transfer==0.19.3",
     ),
+    # The wheel holds copies of SGLang and of Megatron's core. On this path, the lab's SGLang comes first.
+    "miles": ("miles-rl==0.0.2", *environments.RAY, "pylatexenc==2.11"),
+    "areal": (
+        "areal==1.0.4",
+        *environments.RAY,
+        "aiofiles==25.1.0",
+        "blinker==1.9.0",
+        "colorlog==6.12.0",
+        "flask==3.1.3",
+        "hydra-core==1.4.0.dev1",
+        "itsdangerous==2.2.0",
+        "omegaconf==2.4.0.dev2",
+        "tenacity==9.2.1",
+        "torchdata==0.11.0",
+        "werkzeug==3.1.9",
+    ),
 }
 
 
