@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import shapes
-from tests.lab import flags, models, server
+from tests.lab import altered, flags, installed, models, server
 from tests.lab.server import Server
 
 # SGLang may cut ids that are too long, which no request with images survives unnoticed.
@@ -59,3 +59,21 @@ def launched(folder: Path) -> Iterator[Server]:
     run = [Path(sys.executable).with_name("deepeyes-patch"), "run", "--only", "processor,video", "--"]
     with server.serve(folder, env=shapes.STOCK, args=["--enable-metrics"], launcher=run) as running:
         yield running
+
+
+LOGITS = "srt/layers/logits_processor.py"
+PINNED = "pin_memory=True"
+
+
+@pytest.fixture(scope="session")
+def on_a_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a server that can be asked for log-probs of a prompt on a CPU.
+
+    Some releases pin memory there, which needs CUDA. Their servers are of a copy that does not.
+    """
+    (source,) = installed.sources("sglang.srt.layers.logits_processor")
+    if PINNED not in source.read_text():
+        return {}
+    folder = tmp_path_factory.mktemp("unpinned")
+    copy = altered.copy(folder, {LOGITS: altered.replacing(PINNED, "pin_memory=False")})
+    return {"PYTHONPATH": str(copy)}

@@ -12,28 +12,12 @@ import torch
 
 from tests.e2e import shapes
 from tests.e2e.shapes import SHAPES, Sent
-from tests.lab import altered, client, installed, reference, server
+from tests.lab import client, installed, reference, server
 from tests.lab.server import Server
 from tests.sglang import rollouts
 
-LOGITS = "srt/layers/logits_processor.py"
-PINNED = "pin_memory=True"
 # One chunk ends inside of an image, another one in text.
 CHUNKED = ["--chunked-prefill-size", "64"]
-
-
-@pytest.fixture(scope="module")
-def on_a_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a server that can be asked for them on a CPU.
-
-    Some releases pin memory there, which needs CUDA. Their servers are of a copy that does not.
-    """
-    (source,) = installed.sources("sglang.srt.layers.logits_processor")
-    if PINNED not in source.read_text():
-        return {}
-    folder = tmp_path_factory.mktemp("unpinned")
-    copy = altered.copy(folder, {LOGITS: altered.replacing(PINNED, "pin_memory=False")})
-    return {"PYTHONPATH": str(copy)}
 
 
 @pytest.fixture(scope="module")
