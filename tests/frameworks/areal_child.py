@@ -1,11 +1,14 @@
-"""AReaL: its workflow and its clients play on a server, with ``RemoteSGLangEngine`` between.
+"""AReaL: its workflow and its clients play on a server, through ``RemoteSGLangEngine``.
 
-``Task.more["how"]`` is one of `WAYS`.
+``Task.more`` has ``how``, which is one of `WAYS`. It may have ``engine``, the arguments of a server that
+AReaL starts first, and ``said``, ids that take the place of an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import uuid
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,10 +16,11 @@ from urllib.parse import urlsplit
 from areal import workflow_context
 from areal.api import ModelRequest
 from areal.api.cli_args import GenerationHyperparameters, InferenceEngineConfig
-from areal.engine.sglang_remote import RemoteSGLangEngine
+from areal.engine.sglang_remote import RemoteSGLangEngine, SGLangBackend
 from areal.experimental.openai import ArealOpenAI
 from areal.utils.image import image2base64
 from areal.workflow.vision_rlvr import VisionRLVRWorkflow
+from sglang.srt.utils import kill_process_tree
 from transformers import AutoProcessor
 
 from tests.frameworks import playing
@@ -117,11 +121,16 @@ def main() -> None:
     engine = RemoteSGLangEngine(
         InferenceEngineConfig(backend="sglang:d1", max_concurrent_rollouts=1, consumer_batch_size=1)
     )
-    engine.initialize(addr=urlsplit(task.url).netloc)
+    # However this process is told to end, a server that it has started ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if fields := task.more.get("engine"):
+            SGLangBackend().launch_server(fields)
+        engine.initialize(addr=urlsplit(task.url).netloc)
         asyncio.run(play(engine, task))
     finally:
         engine.destroy()
+        kill_process_tree(os.getpid(), include_parent=False)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.e2e import shapes
 from tests.frameworks import layers, wire
 from tests.frameworks.driving import Child
 from tests.frameworks.wire import Wire
+from tests.lab import server
 from tests.lab.server import Server
 
 # As in tests/e2e/conftest.py.
@@ -25,19 +28,38 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("tests.e2e.fixtures")
 
 
-# On a CPU, a request for log-probs of the prompt ends a 0.5.12.post1 server: SGLang puts a tensor on CUDA.
-CUDA_ONLY = {"0.5.12.post1": ["logprob_start_len"]}
+Variables = dict[str, str]
+
+# Frameworks may ask for the log-probs of prompts. Where a CPU cannot compute them, `on_a_cpu` says so.
+
+
+@pytest.fixture(scope="session")
+def scoring_stock(request: pytest.FixtureRequest, folder: Path, on_a_cpu: Variables) -> Iterator[Server]:
+    if not on_a_cpu:
+        yield request.getfixturevalue("stock")
+        return
+    with server.serve(folder, env={**shapes.STOCK, **on_a_cpu}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def scoring_patched(request: pytest.FixtureRequest, folder: Path, on_a_cpu: Variables) -> Iterator[Server]:
+    if not on_a_cpu:
+        yield request.getfixturevalue("patched")
+        return
+    with server.serve(folder, env={**shapes.PATCHED, **on_a_cpu}) as running:
+        yield running
 
 
 @pytest.fixture
-def to_patched(patched: Server, release: str) -> Iterator[Wire]:
-    with wire.between(patched.url, CUDA_ONLY.get(release, [])) as recording:
+def to_stock(scoring_stock: Server) -> Iterator[Wire]:
+    with wire.between(scoring_stock.url) as recording:
         yield recording
 
 
 @pytest.fixture
-def to_stock(stock: Server, release: str) -> Iterator[Wire]:
-    with wire.between(stock.url, CUDA_ONLY.get(release, [])) as recording:
+def to_patched(scoring_patched: Server) -> Iterator[Wire]:
+    with wire.between(scoring_patched.url) as recording:
         yield recording
 
 

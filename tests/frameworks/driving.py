@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.frameworks import playing
 from tests.lab import children, flags
 from tests.lab.environments import CHECKOUT
 
-SECONDS = 300
+SECONDS = 420  # a framework may start a server first
 # No telemetry, and nothing of the network but the server.
 ENVIRONMENT = {
     **shapes.STOCK,
@@ -39,6 +40,7 @@ class Child:
     framework: str
     folder: Path
     python: Path
+    seconds: float = SECONDS
 
     def run(
         self,
@@ -65,7 +67,9 @@ class Child:
         }
         log = self.folder / "log"
         command = [self.python, "-m", f"tests.frameworks.{self.framework}_child", json.dumps(task)]
-        children.run(command, log, SECONDS, {**ENVIRONMENT, **(env or {})}, quiet=True)
+        # AReaL starts the `python3` of the path.
+        path = f"{self.python.parent}:{os.environ['PATH']}"
+        children.run(command, log, self.seconds, {**ENVIRONMENT, "PATH": path, **(env or {})}, quiet=True)
         lines = log.read_text(errors="replace").splitlines()
         (report,) = [line for line in lines if line.startswith(playing.REPORT)]
         return dict(json.loads(report.removeprefix(playing.REPORT)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.e2e import interpreters
 from tests.lab import environments
+from tests.lab.releases import RELEASES
 
 STANDINS = Path(__file__).resolve().parent / "standins"
 
@@ -52,9 +53,15 @@ def layer(framework: str) -> Path:
     return environments.packages_layer(framework, *PINS[framework])
 
 
-def python(framework: str, folder: Path) -> Path:
-    """The interpreter of an environment in ``folder``: this release's, and the framework after it."""
+def python(framework: str, folder: Path, release: str | None = None) -> Path:
+    """The interpreter of an environment in ``folder``: a release's, and the framework after it.
+
+    Without ``release``, it is the release of the running environment.
+    """
     path = [*interpreters.layers(), layer(framework)]
+    if release is not None:
+        environments.ensure([release])
+        path[path.index(interpreters.release_layer())] = environments.overlay(RELEASES[release])
     if (STANDINS / framework).is_dir():
         path.append(STANDINS / framework)
     return interpreters.build(folder, path, with_our_package=True)

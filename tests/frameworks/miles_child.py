@@ -1,6 +1,7 @@
 """miles: its rollout functions play on a server, or on an engine that miles starts itself.
 
-``Task.more`` has ``how``, which is one of `WAYS`, and may have ``engine``, fields of SGLang's ``ServerArgs``.
+``Task.more`` has ``how``, which is one of `WAYS`. It may have ``prefill``, to compute the log-probs again
+after the episode, and ``engine``, fields of SGLang's ``ServerArgs``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from miles.rollout import sglang_rollout
+from miles.rollout.generate_utils.prefill_logprobs import recompute_samples_rollout_logprobs_via_prefill
 from miles.rollout.inference_rollout import inference_rollout_common
 from miles.utils import http_utils
 from miles.utils.types import Sample
@@ -34,6 +36,7 @@ def arguments(task: Task) -> Namespace:
         mask_offpolicy_in_partial_rollout=False,
         miles_router_middleware_paths=[],
         partial_rollout=False,
+        recompute_logprobs_via_prefill=task.more.get("prefill", False),
         rollout_max_context_len=None,
         rollout_max_response_len=playing.ANSWER_TOKENS,
         rollout_num_gpus=1,
@@ -68,7 +71,10 @@ async def three_turns(args: Namespace, task: Task) -> Sample:
             "logit_bias": task.more.get("logit_bias", task.logit_bias),
         },
     )
-    return await inference_rollout_common.generate_and_rm(state, sample, state.sampling_params)
+    sample = await inference_rollout_common.generate_and_rm(state, sample, state.sampling_params)
+    url = f"{task.url}/generate"
+    await recompute_samples_rollout_logprobs_via_prefill(args, [sample], url=url, sampling_params={})
+    return sample
 
 
 async def resumed(args: Namespace, task: Task) -> Sample:

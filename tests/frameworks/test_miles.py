@@ -7,10 +7,12 @@ aborted one with its ids. For several turns, a user writes a function around ``g
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deepeyes_patch.errors import REFUSED
 from tests.frameworks import judging
 from tests.frameworks.driving import Child
 from tests.frameworks.judging import PICTURES
@@ -35,8 +37,20 @@ def test_patched(how: str, child: Child, folder: Path, to_patched: Wire) -> None
         assert exchange.sent["sampling_params"]["logit_bias"] == {str(pad): -100.0 for pad in pads}
     episode = judging.recorded(report)
     judging.assert_same_ids(folder, episode, asked, images)
-    judging.assert_exact(folder, episode, images)
+    judging.assert_exact(folder, episode, images, pads)
     assert report["prompt_tokens"] == sum(exchange.prompt_tokens for exchange in asked)
+
+
+def test_log_probs_by_prefill(child: Child, folder: Path, to_patched: Wire) -> None:
+    """``--recompute-logprobs-via-prefill``: all ids after the first prompt, observations with images too."""
+    pads = judging.placeholders(folder)
+    report = child.run(folder, to_patched.url, PICTURES, pads, how="three turns", prefill=True)
+    *_, scoring = to_patched.take()
+    assert scoring.sent["sampling_params"]["max_new_tokens"] == 0
+    episode = judging.recorded(report)
+    (start, _), *_ = episode.spans
+    everywhere = replace(episode, mask=[int(place >= start) for place in range(len(episode.ids))])
+    judging.assert_exact(folder, everywhere, PICTURES)
 
 
 @pytest.mark.parametrize("how", SHOWN)
@@ -51,17 +65,17 @@ def test_stock(how: str, child: Child, folder: Path, to_stock: Wire) -> None:
 
 def test_a_refusal_is_repeated_sixty_times(child: Child, folder: Path, to_patched: Wire) -> None:
     """The first answer is a placeholder, although it is a stop token. The second request holds it."""
-    pad, _ = judging.placeholders(folder)
+    pad, *_ = judging.placeholders(folder)
     options = {"logit_bias": {pad: 100}, "stop_token_ids": [pad]}
     report = child.run(folder, to_patched.url, PICTURES, how="three turns", **options)
     first, *refused = to_patched.take()
     assert first.output_ids == [pad]
     assert [exchange.status for exchange in refused] == [400] * ATTEMPTS
-    assert judging.REFUSED in refused[0].answer["error"]["message"]
+    assert REFUSED in refused[0].answer["error"]["message"]
     (name, message), *_ = report["raised"]
     assert name == "HTTPStatusError"
     assert "400 Bad Request" in message
-    assert judging.REFUSED not in message, "the reason is in miles' log alone, at level INFO"
+    assert REFUSED not in message, "the reason is in miles' log alone, at level INFO"
 
 
 def test_an_engine_that_miles_starts(child: Child, folder: Path) -> None:
@@ -79,4 +93,4 @@ def test_an_engine_that_miles_starts(child: Child, folder: Path) -> None:
     )
     episode = judging.recorded(report)
     assert report["prompt_tokens"] == sum(start for start, _ in episode.spans)
-    judging.assert_exact(folder, episode, PICTURES)
+    judging.assert_exact(folder, episode, PICTURES, judging.placeholders(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deepeyes_patch.errors import REFUSED
 from tests.frameworks import judging
 from tests.frameworks.driving import Child
 from tests.frameworks.judging import PICTURES, Played
@@ -26,10 +27,11 @@ def test_patched(child: Child, folder: Path, to_patched: Wire) -> None:
     assert [len(exchange.images) for exchange in asked] == [1, 2, 2]
     assert [exchange.input_ids.count(pads[0]) for exchange in asked] == [1, 2, 2]
     for exchange in asked:
+        assert exchange.sent["return_logprob"]
         assert all(image.startswith("data:image/png;base64,") for image in exchange.images)
         assert exchange.sent["sampling_params"]["logit_bias"] == {str(pad): -100.0 for pad in pads}
     judging.assert_same_ids(folder, episode, asked, PICTURES)
-    judging.assert_exact(folder, episode, PICTURES)
+    judging.assert_exact(folder, episode, PICTURES, pads)
 
 
 def test_stock(child: Child, folder: Path, to_stock: Wire, release: str) -> None:
@@ -37,19 +39,19 @@ def test_stock(child: Child, folder: Path, to_stock: Wire, release: str) -> None
     episode, asked = judging.until_drifted(folder, lambda: play(child, folder, to_stock))
     if release == "0.5.23":
         judging.assert_same_ids(folder, episode, asked, PICTURES)
-        judging.assert_exact(folder, episode, PICTURES)
+        judging.assert_exact(folder, episode, PICTURES, judging.placeholders(folder))
     else:
         judging.assert_served_wrong(folder, episode, asked, PICTURES)
 
 
 def test_a_refusal_is_repeated_sixty_times(child: Child, folder: Path, to_patched: Wire) -> None:
     """The first answer is a placeholder, which the second request holds."""
-    pad, _ = judging.placeholders(folder)
+    pad, *_ = judging.placeholders(folder)
     sampling = {"logit_bias": {pad: 100}, "stop_token_ids": [pad]}
     report = child.run(folder, to_patched.url, PICTURES, sampling=sampling)
     first, *refused = to_patched.take()
     assert first.output_ids == [pad]
     assert [exchange.status for exchange in refused] == [400] * ATTEMPTS
-    (name, message), *_ = report["raised"]
-    assert name == "SGLangHTTPError"
-    assert judging.REFUSED in message
+    (outer, _), (inner, message) = report["raised"]
+    assert (outer, inner) == ("EventLoopException", "SGLangHTTPError")
+    assert REFUSED in message

@@ -7,7 +7,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -60,11 +60,8 @@ class Wire:
 
 
 @contextlib.contextmanager
-def between(server_url: str, without: Sequence[str] = ()) -> Iterator[Wire]:
-    """A proxy of a server, on a free port of 127.0.0.1, until the end of the block.
-
-    Fields named in ``without`` are recorded, and not handed on.
-    """
+def between(server_url: str) -> Iterator[Wire]:
+    """A proxy of a server, on a free port of 127.0.0.1, until the end of the block."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,9 +77,6 @@ def between(server_url: str, without: Sequence[str] = ()) -> Iterator[Wire]:
 
         def _forward(self, body: bytes | None) -> None:
             headers = {"Content-Type": self.headers.get("Content-Type", "application/json")}
-            sent = _parsed(body)
-            if isinstance(sent, dict) and without:
-                body = json.dumps({k: v for k, v in sent.items() if k not in without}).encode()
             request = urllib.request.Request(f"{server_url}{self.path}", body, headers, method=self.command)
             try:
                 with direct.open(request, timeout=ANSWER_SECONDS) as answer:
@@ -90,7 +84,9 @@ def between(server_url: str, without: Sequence[str] = ()) -> Iterator[Wire]:
             except urllib.error.HTTPError as error:
                 with error:
                     status, kind, content = error.code, error.headers["Content-Type"], error.read()
-            wire.exchanges.append(Exchange(self.path, sent, status, _parsed(content)))
+            except urllib.error.URLError as error:  # the server is still starting
+                status, kind, content = 502, "text/plain", str(error).encode()
+            wire.exchanges.append(Exchange(self.path, _parsed(body), status, _parsed(content)))
             self.send_response(status)
             self.send_header("Content-Type", kind or "text/plain")
             self.send_header("Content-Length", str(len(content)))
