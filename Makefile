@@ -8,8 +8,9 @@ SERVED := 0.5.3 0.5.12.post1 0.5.23
 # so that neither core is idle at the end.
 CHECK_SUITES := e2e-0.5.23 unit sglang-0.5.3 sglang-0.5.23 lint links
 TEST_SUITES := e2e-0.5.23 e2e-0.5.3 e2e-0.5.12.post1 install unit $(RELEASES:%=sglang-%) docs lint
-NIGHTLY_SUITES := matrix e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 load fuzz install unit $(RELEASES:%=sglang-%) \
-	e2e-0.5.3.post1 docs lint
+FRAMEWORKS := frameworks-0.5.12.post1 frameworks-0.5.23
+NIGHTLY_SUITES := matrix e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 $(FRAMEWORKS) load fuzz install unit \
+	$(RELEASES:%=sglang-%) e2e-0.5.3.post1 docs lint
 
 SPEED ?= test
 SUITES = $($(shell echo $(SPEED) | tr a-z A-Z)_SUITES)
@@ -17,8 +18,8 @@ PYTEST := -m pytest -q --speed=$(SPEED)
 # All failures are shown, not the first alone. The output of a suite is printed when the suite has ended.
 TOGETHER := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
-.PHONY: help check test nightly base suites cost coverage demo smoke lint lab unit install links docs sglang e2e matrix load \
-	fuzz clean
+.PHONY: help check test nightly base suites cost coverage demo smoke lint lab unit install links docs sglang e2e \
+	frameworks matrix load fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +32,7 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make unit | install | docs | sglang | e2e   one layer of \`make test\`; docs also builds the site in .site"
 	@echo "     SPEED=check | nightly   the same layer at another speed"
+	@echo "make frameworks   RL frameworks' own clients on real servers; \`make test\` has the quickest of them"
 	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/compatibility.md"
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
@@ -103,11 +105,19 @@ sglang-%:
 
 e2e-%:
 	@$(PYTHON) tests/lab/environments.py $*
-	.lab/$*/bin/python $(PYTEST) $(or $(FILES:%=tests/e2e/%.py),tests/e2e)
+	.lab/$*/bin/python $(PYTEST) $(or $(FILES:%=tests/e2e/%.py),tests/e2e) $(MORE)
 
 # What differs in the releases that need our rope; how SGLang is stopped is the same in all.
 e2e-0.5.3: FILES = test_rope test_parallel test_prompt_logprobs test_rollout test_sampling test_verify test_smoke
 e2e-0.5.3.post1: FILES = test_rope
+# The quickest of the frameworks, on the servers of tests/e2e.
+e2e-0.5.23: MORE = tests/frameworks/test_strands.py
+
+frameworks: $(FRAMEWORKS)
+
+frameworks-%:
+	@$(PYTHON) tests/lab/environments.py $*
+	.lab/$*/bin/python -m pytest -q tests/frameworks
 
 # Not part of the suite: an hour on two cores. Interrupted, it goes on where it stopped.
 matrix:

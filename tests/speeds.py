@@ -24,7 +24,7 @@ ADDED = "added"
 SPEEDS = (CHECK, TEST, NIGHTLY, ADDED)
 
 # Folders whose tests run inside the environment of a release.
-OF_A_RELEASE = ("tests/sglang", "tests/e2e")
+OF_A_RELEASE = ("tests/sglang", "tests/e2e", "tests/frameworks")
 
 
 class Row(NamedTuple):
@@ -143,6 +143,10 @@ TABLE: dict[str, Row] = {
         NIGHTLY,
         "requests are made as for the built-in checkpoint; tests/unit/test_verify_command.py has the options",
     ),
+    "tests/frameworks": Row(
+        NIGHTLY, "the frameworks send what test_rollout.py and test_recipes.py send, or run out of retries"
+    ),
+    "tests/frameworks/test_strands.py": Row(TEST),
 }
 
 # The rope of 0.5.3 and a rollout on it are in the core. The legacy loader, as in the DeepEyes image, and
