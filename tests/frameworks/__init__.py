@@ -9,6 +9,7 @@ Between child and server stands `wire`, a proxy that records what the framework 
 answers. `judging` compares three things: the ids that the framework has recorded, the ids on the wire, and
 the log-probs of ``transformers`` on these ids.
 
+- ``recorded``: requests of frameworks that are on no index; ``test_recorded`` sends them
 - ``layers``: the pinned packages of each framework, and its environment
 - ``playing``: what all children share: the task, its pictures, and how they report
 - ``driving``: starts a child and reads its report
