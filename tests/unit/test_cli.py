@@ -380,8 +380,14 @@ def test_status_uses_the_width_of_a_terminal(
 
 def test_status_again_and_again() -> None:
     """Until Ctrl-C, which ends it as the last look would."""
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it\n"
+        "from deepeyes_patch.cli.main import main\n"
+        f"sys.exit(main(['status', '--watch', '0.1', '{os.getpid()}']))"
+    )
     watching = subprocess.Popen(
-        [sys.executable, "-m", "deepeyes_patch", "status", "--watch", "0.1", str(os.getpid())],
+        [sys.executable, "-c", program],
         cwd=CHECKOUT,
         env=clean_environ(),
         stdout=subprocess.PIPE,
