@@ -5,5 +5,6 @@
 ``kernel``           the same rows, and the rotation by them, in Triton
 ``building``         which model is being built, and what stops it if the repair failed
 ``binding``          makes SGLang's ``get_rope`` return interleaved instances
+``yarn``             gives a rope with sections the rows of a YaRN rope that has none
 ``gated_attention``  gives all three axes to Qwen3.5's fused attention kernel
 """

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from deepeyes_patch.errors import UnsupportedConfigError
-from deepeyes_patch.mrope import lanes
+from deepeyes_patch.mrope import lanes, yarn
 from deepeyes_patch.mrope.building import is_building
 from deepeyes_patch.mrope.rotation import gather_rows
 from deepeyes_patch.observe import outcomes, release
@@ -44,6 +44,10 @@ def get_rope(call: Call) -> Any:
     if scaling.get("mrope_interleaved"):
         outcomes.raise_failure("mrope")
     rope = call.proceed()
+    if getattr(rope, "mrope_section", None) is None and yarn.has_rows(rope):
+        arguments["rope_scaling"] = yarn.without_yarn(scaling)
+        without_sections, rope = rope, call.proceed()
+        yarn.give_rows(rope, without_sections)
     _require_sections(scaling, rope)
     native = _is_native(type(rope))  # type: ignore[arg-type]
     if not scaling.get("mrope_interleaved") or (native and not is_building()):
@@ -94,8 +98,7 @@ def _require_sections(scaling: Mapping[str, Any], rope: Any) -> None:
         raise UnsupportedConfigError(
             f"deepeyes-patch: for rope type {kind!r} SGLang {release.version()} builds a "
             f"{type(rope).__name__}, which ignores mrope_section {list(scaling['mrope_section'])}: every "
-            f"image would get text positions. YaRN with sections works from SGLang 0.5.9 on; for anything "
-            f"else use a config without {kind!r}"
+            f"image would get text positions. Use a config without {kind!r}"
         )
 
 

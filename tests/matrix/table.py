@@ -33,8 +33,9 @@ Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rew
 - **seams**: how many functions of the release each repair takes hold of; all are in the shape that it needs.
   They are those that [the table of seams](seams.md) has for this release.
 - **native M-RoPE**: whether the release itself rotates an interleaved config as `transformers` does. *No,
-  repaired*: with the patch it does. *YaRN refused*: a YaRN rope would lose its `mrope_section` without a
-  word; with the patch such a model does not start. This is the rope that Qwen3-VL uses; what
+  repaired*: with the patch it does. *YaRN repaired*: a YaRN rope loses its `mrope_section` without a
+  word; with the patch it keeps them. (*YaRN refused*, in older lines: such a
+  model did not start.) This is the rope that Qwen3-VL uses; what
   [mrope.md](en/mrope.md) says of Qwen3.5 on CUDA is tested elsewhere.
 - **grids**: Qwen3-VL images of {grids} of random sizes, in text prompts, whose grid in stock is not that of
   `transformers`. *Repaired*: with the patch there are none.
@@ -175,8 +176,8 @@ def faults(entry: Entry) -> list[str]:
         faults.append(f"{release}: {patched['grids']} images with another grid than transformers'")
     if not patched["rope"]["right"]:
         faults.append(f"{release}: the interleaved rope is off by {patched['rope']['error']}")
-    if patched["rope"]["yarn"] == "lost":
-        faults.append(f"{release}: a YaRN rope loses its sections without a word")
+    if patched["rope"]["yarn"] != "kept":
+        faults.append(f"{release}: a YaRN rope with sections is {patched['rope']['yarn']}")
     faults += [
         f"{release}: {repair}: {state}"
         for repair, state in entry["probe"]["status"].items()
@@ -231,7 +232,7 @@ def _rope(stock: dict[str, Any], patched: dict[str, Any]) -> str:
     words = "yes" if stock["right"] else "no, repaired" if patched["right"] else "NO"
     if stock["yarn"] != "lost":
         return words
-    return f"{words}; YaRN refused" if patched["yarn"] == "refused" else f"{words}; YaRN LOST"
+    return f"{words}; YaRN repaired" if patched["yarn"] == "kept" else f"{words}; YaRN LOST"
 
 
 def _grids(stock: int, patched: int) -> str:

@@ -34,12 +34,12 @@ def transformers_axes(section: list[int]) -> list[int]:
     return (turned[:, None] - torch.tensor([0.0, 1.0, 2.0]).cos()).abs().argmin(dim=1).tolist()
 
 
-def transformers_rope(section: list[int]) -> Any:
+def transformers_rope(section: list[int], **more: Any) -> Any:
     from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
     from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
     # Both spellings: transformers 4 reads rope_theta, 5 reads it beside the sections.
-    parameters = {"rope_type": "default", "mrope_section": section, "mrope_interleaved": True}
+    parameters = {"rope_type": "default", "mrope_section": section, "mrope_interleaved": True, **more}
     config = Qwen3VLTextConfig(
         head_dim=HEAD,
         hidden_size=4 * HEAD,
@@ -107,11 +107,13 @@ def heads(tokens: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor
     return query.to(dtype), key.to(dtype)
 
 
-def rotated_by_transformers(positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def rotated_by_transformers(
+    positions: torch.Tensor, dtype: torch.dtype, **more: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The same heads through Qwen3-VL's own rotary class."""
     from transformers.models.qwen3_vl.modeling_qwen3_vl import apply_rotary_pos_emb
 
-    rope = transformers_rope(SECTION)
+    rope = transformers_rope(SECTION, **more)
     query, key = heads(positions.shape[1], dtype)
     cos, sin = rope(query, positions[:, None])
     split = [x.view(1, positions.shape[1], -1, HEAD).transpose(1, 2) for x in (query, key)]
@@ -119,8 +121,8 @@ def rotated_by_transformers(positions: torch.Tensor, dtype: torch.dtype) -> tupl
     return tuple(x.transpose(1, 2).reshape(positions.shape[1], -1) for x in turned)  # type: ignore[return-value]
 
 
-def error(rope: Any, positions: torch.Tensor, dtype: torch.dtype) -> float:
-    expected = rotated_by_transformers(positions, dtype)
+def error(rope: Any, positions: torch.Tensor, dtype: torch.dtype, **more: Any) -> float:
+    expected = rotated_by_transformers(positions, dtype, **more)
     got = rope.forward(positions, *heads(positions.shape[1], dtype))
     return max(float((a - b).abs().max()) for a, b in zip(got, expected, strict=True))
 
@@ -195,15 +197,86 @@ def test_no_rope_with_sections_where_our_modules_are_gone(
     assert isinstance(build(rope_module, INTERLEAVED), rope_module.MRotaryEmbedding)
 
 
-def test_lost_sections_are_refused(installed: Any) -> None:
-    """YaRN with sections is a plain YaRN rope before 0.5.9."""
-    try:
-        rope = build(installed, YARN)
-    except ValueError as refusal:
-        assert "ignores mrope_section [24, 20, 20]" in str(refusal)  # noqa: PT017
-    else:
+class TestYarn:
+    """Before 0.5.9, SGLang builds a YaRN rope without sections, which raises for positions of images."""
+
+    def test_stock_loses_the_sections(self, rope_module: Any) -> None:
+        rope = build(rope_module, YARN)
+        if native_yarn(rope_module):
+            assert error(rope, image_positions(), torch.float32, **YARN) < 1e-3
+        else:
+            with pytest.raises((AssertionError, IndexError, RuntimeError, ValueError)):
+                rope.forward(image_positions(), *heads(300))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_images_are_rotated_as_in_transformers(self, dtype: torch.dtype, installed: Any) -> None:
+        rope = build(installed, YARN, dtype)
         assert list(rope.mrope_section) == SECTION
-        assert rope.mrope_interleaved
+        noise = 1e-3 if dtype == torch.float32 else 0.06
+        assert error(rope, image_positions(), dtype, **YARN) < noise
+        assert error(rope, image_positions(), dtype) > 1, "YaRN is not the plain rope"
+
+    def test_text_is_rotated_as_in_transformers(self, installed: Any) -> None:
+        positions = image_positions()[:1].expand(3, -1)
+        rope = build(installed, YARN)
+        expected = rotated_by_transformers(positions, torch.float32, **YARN)
+        got = rope.forward(positions[0], *heads(300))
+        assert max(float((a - b).abs().max()) for a, b in zip(got, expected, strict=True)) < 1e-3
+
+    def test_chunks_have_the_same_rows(self, installed: Any) -> None:
+        """Qwen2.5-VL; the rope of each lane is that of its axis."""
+        chunked = {key: value for key, value in YARN.items() if key != "mrope_interleaved"}
+        rope = build(installed, chunked)
+        positions = image_positions()
+        rows = build(installed, YARN).cos_sin_cache
+        axes = [axis for axis, lanes in enumerate(SECTION) for _ in range(lanes)]
+        cos, sin = (
+            torch.stack([part[positions[axis], lane] for lane, axis in enumerate(axes)], dim=1)
+            for part in rows.chunk(2, dim=1)
+        )
+        query, _ = heads(300)
+        first, second = query.view(300, 4, HEAD).chunk(2, dim=-1)
+        expected = torch.cat(
+            (first * cos[:, None] - second * sin[:, None], second * cos[:, None] + first * sin[:, None]),
+            dim=-1,
+        ).view(300, -1)
+        got, _ = rope.forward(positions, *heads(300))
+        assert float((got - expected).abs().max()) < 1e-3
+
+    def test_it_shares_nothing_with_a_rope_without_yarn(self, installed: Any) -> None:
+        yarn, plain = build(installed, YARN), build(installed, INTERLEAVED)
+        assert build(installed, YARN) is yarn
+        assert yarn is not plain
+        assert error(plain, image_positions(), torch.float32) < 1e-3
+
+    def test_rows_that_are_added_for_a_long_context(self, installed: Any) -> None:
+        rope = build(installed, YARN)
+        if native_yarn(installed) or not hasattr(rope, "_ensure_cos_sin_cache_length"):
+            pytest.skip("this release adds no rows, or has YaRN with sections of its own")
+        rope._ensure_cos_sin_cache_length(2 * CONTEXT)
+        assert len(rope.cos_sin_cache) > 2 * CONTEXT
+        assert error(rope, image_positions() + CONTEXT, torch.float32, **YARN) < 2e-3
+
+    @pytest.mark.parametrize(
+        "more", [{"attention_factor": 1.3}, {"mscale": 0.7}, {"truncate": False}], ids=str
+    )
+    def test_what_this_sglang_does_not_read_is_refused(self, more: dict[str, Any], installed: Any) -> None:
+        if native_yarn(installed):
+            pytest.skip("this release has YaRN with sections of its own")
+        with pytest.raises(UnsupportedConfigError, match=f"YaRN has {next(iter(more))}, which this SGLang"):
+            build(installed, {**YARN, **more})
+
+
+def native_yarn(module: Any) -> bool:
+    home = inspect.getmodule(inspect.unwrap(module.get_rope))
+    return hasattr(home, "YaRNScalingMRotaryEmbedding")
+
+
+def test_lost_sections_are_refused(installed: Any) -> None:
+    """A rope of another type than YaRN has none, in any release."""
+    lost = {**INTERLEAVED, "rope_type": "linear", "factor": 2.0}
+    with pytest.raises(UnsupportedConfigError, match=r"ignores mrope_section \[24, 20, 20\]"):
+        build(installed, lost)
 
 
 MODELS = [

@@ -49,7 +49,7 @@ def entry(release: str, **changes: Any) -> dict[str, Any]:
                 "faults": {kind: {"short": "", "expanded": ""} for kind in table.KINDS},
                 "grids": 0,
                 "grid_images": 20,
-                "rope": {"native": False, "error": 1e-6, "right": True, "yarn": "refused"},
+                "rope": {"native": False, "error": 1e-6, "right": True, "yarn": "kept"},
             },
             "videos": {kind: {"short": "exact", "drifted": "refused"} for kind in table.KINDS},
             "status": {"processor": "patched (QwenVLImageProcessor)", "mrope": "patched (MRotaryEmbedding)"},
@@ -78,7 +78,7 @@ def test_a_row() -> None:
         "4.57.1",
         "`QwenVLImageProcessor`",
         "processor 4, mrope 1",
-        "no, repaired; YaRN refused",
+        "no, repaired; YaRN repaired",
         "7 differ, repaired",
         "2 of 4",
         "4 of 4",
@@ -110,8 +110,12 @@ def test_a_native_release_that_needs_no_repair_of_grids() -> None:
             "Qwen3-VL: 1 exact, 1 refused; Qwen2.5-VL: 1 refused, 1 WRONG",
         ),
         ({"probe__patched__grids": 2}, "2 images with another grid", "7 differ, 2 STILL"),
-        ({"probe__patched__rope__right": False}, "rope is off by", "NO; YaRN refused"),
-        ({"probe__patched__rope__yarn": "lost"}, "loses its sections", "no, repaired; YaRN LOST"),
+        ({"probe__patched__rope__right": False}, "rope is off by", "NO; YaRN repaired"),
+        (
+            {"probe__patched__rope__yarn": "lost"},
+            "YaRN rope with sections is lost",
+            "no, repaired; YaRN LOST",
+        ),
         (
             {
                 "probe__seams__0__source__problems": ["it takes no prompt"],
