@@ -1,4 +1,4 @@
-"""A request of ids that is refused, by us or by SGLang, leaves nothing in the tokenizer manager.
+"""A request with ids or media that is refused, by us or by SGLang, leaves nothing in the tokenizer manager.
 
 From 0.5.10 on, SGLang keeps a state for each request before it tokenizes it. Up to 0.5.13, a request that
 raises before it is sent to the scheduler leaves this state, with its images, for ever: memory grows, and the
@@ -14,14 +14,15 @@ from typing import Any
 from deepeyes_patch.seams.families import model_of
 from deepeyes_patch.seams.wrapping import Call
 
+_BESIDE_TEXT = ("input_ids", "image_data", "video_data", "audio_data")
+
 
 def generate(call: Call) -> Any:
     """``TokenizerManager.generate_request``, an asynchronous generator."""
     request, manager = call.arguments["obj"], call.instance
-    if (
-        getattr(request, "input_ids", None) is None
-        or model_of(getattr(manager, "mm_processor", None)) is None
-    ):
+    # A text prompt without media can fail, too. It stays stock's, without another generator around it.
+    is_text = all(getattr(request, name, None) is None for name in _BESIDE_TEXT)
+    if is_text or model_of(getattr(manager, "mm_processor", None)) is None:
         return call.proceed()
     return _leaving_nothing(manager, request, call.proceed())
 

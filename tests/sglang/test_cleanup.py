@@ -83,6 +83,17 @@ def test_what_sglang_refuses_itself_leaves_nothing_either(
     assert manager.rid_to_state == before
 
 
+def test_a_text_prompt_with_a_broken_image_leaves_nothing_either(
+    folder: Path, patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = managers.manager(folder)
+    before = dict(manager.rid_to_state)
+    broken = "data:image/png;base64,AAAA"
+    error = ask(manager, monkeypatch, text=rollouts.conversation(1), image_data=[broken])
+    assert error is not None
+    assert manager.rid_to_state == before
+
+
 def test_stock_keeps_what_raises_if_it_keeps_states_early(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
