@@ -112,14 +112,17 @@ def assert_served_wrong(
 Played = tuple[Episode, list[Exchange]]
 
 
-def until_drifted(folder: Path, play: Callable[[], Played]) -> Played:
+def until_drifted(folder: Path, play: Callable[[], Played | None]) -> Played:
     """Play episodes until one holds ids that decoding and tokenizing changes. Nearly every one does.
 
-    An episode in which the model has sampled a placeholder does not count.
+    An episode in which the model has sampled a placeholder does not count; nor does None, an episode that was
+    not played to its end.
     """
     pads = set(placeholders(folder))
     for _ in range(TRIES):
-        episode, asked = play()
+        if (played := play()) is None:
+            continue
+        episode, asked = played
         stray = any(pads & set(exchange.output_ids) for exchange in asked)
         if not stray and drifts(folder, episode.ids[: episode.spans[-1][0]]):
             return episode, asked
