@@ -147,6 +147,9 @@ TABLE: dict[str, Row] = {
         NIGHTLY, "the frameworks send what test_rollout.py and test_recipes.py send, or run out of retries"
     ),
     "tests/frameworks/test_strands.py": Row(TEST),
+    "tests/frameworks/test_verl.py": Row(
+        NIGHTLY, "its requests are those of test_engine.py and test_skip_tokenizer.py, in a Ray actor"
+    ),
 }
 
 # The rope of 0.5.3 and a rollout on it are in the core. The legacy loader, as in the DeepEyes image, and

@@ -6,8 +6,9 @@ its path (`layers`), so that SGLang, torch and transformers are the lab's. Whate
 GPU, Megatron or a cluster at its import is replaced by a module of ``standins/FRAMEWORK``.
 
 Between child and server stands `wire`, a proxy that records what the framework sends and what SGLang
-answers. `judging` compares three things: the ids that the framework has recorded, the ids on the wire, and
-the log-probs of ``transformers`` on these ids.
+answers. (verl holds its server in a Ray actor and sends nothing over a wire: `verl_server` records there.)
+`judging` compares three things: the ids that the framework has recorded, the ids on the wire, and the
+log-probs of ``transformers`` on these ids.
 
 - ``recorded``: requests of frameworks that are on no index; ``test_recorded`` sends them
 - ``layers``: the pinned packages of each framework, and its environment

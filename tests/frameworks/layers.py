@@ -45,6 +45,22 @@ PINS: dict[str, tuple[str, ...]] = {
         "torchdata==0.11.0",
         "werkzeug==3.1.9",
     ),
+    "verl": (
+        "verl==0.9.1",
+        *environments.RAY,
+        "accelerate==1.15.0",  # peft imports it
+        "antlr4-python3-runtime==4.9.3",
+        "cachetools==8.0.2",
+        "codetiming==1.4.0",
+        "hydra-core==1.3.8",
+        "omegaconf==2.4.0",
+        "peft==0.21.2",
+        "pyvers==0.2.3",
+        "qwen-vl-utils==0.0.14",
+        "tensordict==0.10.0",  # the newest that verl takes
+        "torchdata==0.11.0",
+        "TransferQueue==0.1.11",
+    ),
 }
 
 
