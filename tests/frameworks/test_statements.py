@@ -39,6 +39,20 @@ STATEMENTS: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("miles/rollout/generate_hub/multi_turn.py", "def ", "`multi_turn.py`"),
     ],
+    "verl": [
+        (
+            "verl/workers/rollout/sglang_rollout/async_sglang_server.py",
+            "dataclasses.fields(ServerArgs)",
+            "`ServerArgs` is no dataclass",
+        ),
+        (
+            "verl/workers/rollout/sglang_rollout/async_sglang_server.py",
+            '"log_level": "error"',
+            "log level `error`",
+        ),
+        ("verl/trainer/config/ppo_trainer.yaml", "use_v1: true", "`trainer.use_v1=False`"),
+        ("verl/trainer/ppo/v1/agent_loop_tq.py", "Error in _run_prompt", "`_run_prompt`"),
+    ],
     "areal": [
         ("areal/api/cli_args.py", "request_retries: int = field(", "repeated three times"),
         ("areal/api/cli_args.py", "class GenerationHyperparameters", "`GenerationHyperparameters`"),
