@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from deepeyes_patch.cli import checkpoint, terminal
 from deepeyes_patch.cli.terminal import colour
@@ -62,7 +63,7 @@ def _positive(text: str) -> int:
 
 def execute(arguments: argparse.Namespace) -> int:
     folder = checkpoint.find(arguments.model)
-    if not arguments.url.startswith(("http://", "https://")):
+    if not _is_address(arguments.url):
         raise terminal.CommandError(
             f"{arguments.url} is no address of a server; it begins with http:// or https://.", 2
         )
@@ -103,6 +104,14 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         _print_end(ok, limits, rows, verdicts)
     return 0 if ok else 1
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half a bracket; a port that is no number
+        return False
 
 
 def _trainer(folder: Path, device: str, dtype: str) -> Any:

@@ -40,7 +40,7 @@ Form = Literal["text only", "expanded", "one placeholder"]
 
 
 class Unreachable(Exception):
-    """The server did not answer at all."""
+    """The server did not answer at all, or is not SGLang's."""
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,23 @@ def _ask(
     if status != 200:
         failure = f"HTTP {status}" if status else "no answer"
         return Row(*about, failure=failure, message=_message(body)), []
-    meta = body["meta_info"]
-    pairs = [(float(logprob), int(token)) for logprob, token, *_ in meta["output_token_logprobs"]]
+    used, pairs = _read(server, body)
     sampled = [token for _, token in pairs]
     scores = trainer.scores(ids, images, sampled)
     errors = tuple(abs(logprob - score) for (logprob, _), score in zip(pairs, scores, strict=True))
-    return Row(*about, used=int(meta["prompt_tokens"]), errors=errors), sampled
+    return Row(*about, used=used, errors=errors), sampled
+
+
+def _read(server: Server, body: Any) -> tuple[int, list[tuple[float, int]]]:
+    """How many ids the server used, and log-prob and id of each token that it sampled."""
+    try:
+        meta = body["meta_info"]
+        pairs = [(float(logprob), int(token)) for logprob, token, *_ in meta["output_token_logprobs"]]
+        if pairs:
+            return int(meta["prompt_tokens"]), pairs
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise Unreachable(f"{server.url}/generate does not answer as SGLang does: {str(body)[:200]}")
 
 
 def _message(body: Any) -> str:

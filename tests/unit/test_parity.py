@@ -1,0 +1,108 @@
+"""``deepeyes-patch parity`` without SGLang and transformers: strange addresses and strange answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from deepeyes_patch.verification import episode
+from deepeyes_patch.verification.trainer import Trainer
+from tests.unit.test_cli import cli
+
+PAD, VOCABULARY = 7, 100
+
+
+class FakeTrainer:
+    """Every token has the log-prob -1; the pad is forbidden."""
+
+    forbidden = (PAD,)
+
+    def can_sample(self, token: int) -> bool:
+        return 0 <= token < VOCABULARY and token not in self.forbidden
+
+    def turn(self, text: str, images: Any, after: Any = ()) -> list[int]:
+        return [1, PAD, 2] if images else [1, 2]
+
+    def short(self, ids: list[int]) -> list[int]:
+        return ids
+
+    def respell(self, ids: list[int]) -> list[int]:
+        return ids
+
+    def scores(self, ids: list[int], images: Any, answer: list[int]) -> list[float]:
+        assert all(self.can_sample(token) for token in answer), "transformers cannot score these"
+        return [-1.0] * len(answer)
+
+    def sample(self, ids: Any, images: Any, count: int, seed: int) -> list[int]:
+        return [3] * count
+
+
+@contextlib.contextmanager
+def answering(pairs: Any, text_off: float = 0.0) -> Iterator[episode.Server]:
+    """A server whose answers to /generate hold these log-probs and ids; with ``str``, just that text."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            off = 0.0 if request["image_data"] else text_off
+            found = (
+                [[logprob + off, token, None] for logprob, token in pairs]
+                if isinstance(pairs, list)
+                else None
+            )
+            meta = {"prompt_tokens": len(request["input_ids"]), "output_token_logprobs": found}
+            body = (pairs if isinstance(pairs, str) else json.dumps({"meta_info": meta})).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield episode.Server(f"http://127.0.0.1:{server.server_port}", 10)
+        finally:
+            server.shutdown()
+
+
+def played(server: episode.Server, turns: int = 2) -> list[tuple[episode.Row, str]]:
+    trainer = cast(Trainer, FakeTrainer())
+    rows = list(episode.play(trainer, server, episode.drawn(turns), 2))
+    limits = episode.Limits.of(rows)
+    return [(row, limits.verdict(row)) for row in rows]
+
+
+def test_a_right_server_is_exact() -> None:
+    with answering([(-1.0, 5), (-1.0, 6)]) as server:
+        assert {word for _, word in played(server)} == {"exact"}
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>", "[]", "{}", "null", '{"meta_info": {}}', '{"meta_info": []}', None, []]
+)
+def test_an_answer_of_something_else(body: Any) -> None:
+    """Another service behind that address, or a router's own words with HTTP 200."""
+    with (
+        answering(body) as server,
+        pytest.raises(episode.Unreachable, match="does not answer as SGLang does"),
+    ):
+        played(server)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://", "http://[::1", "http://127.0.0.1:abc", "ftp://x"])
+def test_no_address(url: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vision_config": {}}')
+    done = cli("parity", url, "--model", str(tmp_path))
+    assert done.returncode == 2
+    assert "is no address of a server" in done.stderr
+    assert "Traceback" not in done.stderr
