@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,11 @@ def _trainer(folder: Path, device: str, dtype: str) -> Any:
 
 def _as_dict(row: Row, word: str) -> dict[str, Any]:
     fields = ("turn", "form", "sent", "expected", "used", "largest", "mean", "message")
-    return {**{name: getattr(row, name) for name in fields}, "verdict": word}
+    found = {name: getattr(row, name) for name in fields}
+    for name in ("largest", "mean"):  # JSON has no infinity
+        if found[name] is not None and not math.isfinite(found[name]):
+            found[name] = None
+    return {**found, "verdict": word}
 
 
 def _chosen(arguments: argparse.Namespace, torch: Any) -> tuple[str, str]:

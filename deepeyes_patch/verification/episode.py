@@ -12,6 +12,7 @@ import base64
 import http.client
 import io
 import json
+import math
 import statistics
 import urllib.error
 import urllib.request
@@ -204,6 +205,8 @@ def _ask(
         return Row(*about, failure=failure, message=_message(body)), []
     used, pairs = _read(server, body)
     sampled = [token for _, token in pairs]
+    if not all(trainer.can_sample(token) for token in sampled):
+        return Row(*about, used=used, errors=(math.inf,)), []  # with such an id, nothing further can be asked
     scores = trainer.scores(ids, images, sampled)
     errors = tuple(abs(logprob - score) for (logprob, _), score in zip(pairs, scores, strict=True))
     return Row(*about, used=used, errors=errors), sampled

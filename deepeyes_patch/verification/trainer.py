@@ -32,6 +32,7 @@ class Trainer:
         self._processor = AutoProcessor.from_pretrained(folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=getattr(torch, dtype))
         self._model = model.to(device).eval()
+        self._vocab_size = int(model.config.get_text_config().vocab_size)
         self.device = device
         self._pad = self._id_of("<|image_pad|>")
         names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>")
@@ -65,6 +66,10 @@ class Trainer:
                 if all(len(part) == 1 for part in parts):
                     return [*ids[:place], *parts[0], *parts[1], *ids[place + 1 :]]
         return list(ids)
+
+    def can_sample(self, token: int) -> bool:
+        """Whether the model has the token, and a policy may sample it."""
+        return 0 <= token < self._vocab_size and token not in self.forbidden
 
     def scores(self, ids: Sequence[int], images: Sequence[Image], answer: Sequence[int]) -> list[float]:
         """The log-prob of each id of ``answer``, given ``ids`` and those before it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from deepeyes_patch.cli import parity
 from deepeyes_patch.verification import episode
 from deepeyes_patch.verification.trainer import Trainer
 from tests.unit.test_cli import cli
@@ -97,6 +99,18 @@ def test_an_answer_of_something_else(body: Any) -> None:
         pytest.raises(episode.Unreachable, match="does not answer as SGLang does"),
     ):
         played(server)
+
+
+@pytest.mark.parametrize("token", [PAD, VOCABULARY, -1])
+def test_a_token_that_cannot_be_sampled(token: int) -> None:
+    """A server that ignores ``logit_bias``, or one of another model."""
+    with answering([(-1.0, 5), (-1.0, token)]) as server:
+        found = played(server)
+    assert len(found) == 2 + 4, "the next turns are asked all the same"
+    assert {word for _, word in found} == {"other log-probs"}
+    for row, word in found:
+        assert row.largest == math.inf
+        assert "Infinity" not in json.dumps(parity._as_dict(row, word))
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://[::1", "http://127.0.0.1:abc", "ftp://x"])
