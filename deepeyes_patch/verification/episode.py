@@ -122,7 +122,13 @@ class Limits:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Limits:
-        errors = [error for row in rows if row.form == "text only" for error in row.errors] or [0.0]
+        # Where text alone is far off, it does not say what noise is.
+        usual = [
+            row.errors
+            for row in rows
+            if row.form == "text only" and row.mean is not None and row.mean <= MOST_NOISE
+        ]
+        errors = [error for row in usual for error in row] or [0.0]
         return cls(
             largest=max(LEAST_NOISE, 3 * max(errors)), mean=max(LEAST_NOISE / 3, 3 * statistics.fmean(errors))
         )

@@ -113,6 +113,12 @@ def test_a_token_that_cannot_be_sampled(token: int) -> None:
         assert "Infinity" not in json.dumps(parity._as_dict(row, word))
 
 
+def test_wrong_text_does_not_excuse_images() -> None:
+    """With other weights, everything is far off; three times as far is not exact."""
+    with answering([(-1.5, 5), (-1.5, 6)]) as server:
+        assert {word for _, word in played(server)} == {"other log-probs"}
+
+
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://[::1", "http://127.0.0.1:abc", "ftp://x"])
 def test_no_address(url: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"vision_config": {}}')
