@@ -120,8 +120,8 @@ def _trainer(folder: Path, device: str, dtype: str) -> Any:
 
     try:
         return Trainer(folder, device, dtype)
-    except (OSError, ValueError) as error:
-        raise terminal.CommandError(f"transformers cannot load {folder}: {error}", 3) from error
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:  # the last two: no such device here
+        raise terminal.CommandError(f"transformers cannot load {folder} on {device}: {error}", 3) from error
 
 
 def _as_dict(row: Row, word: str) -> dict[str, Any]:
@@ -137,6 +137,10 @@ def _chosen(arguments: argparse.Namespace, torch: Any) -> tuple[str, str]:
     device = arguments.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise terminal.CommandError(f"torch has no device {device!r}; try cpu or cuda.", 2) from error
     dtype = arguments.dtype or ("float32" if device == "cpu" else "bfloat16")
     if not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise terminal.CommandError(f"torch has no dtype {dtype!r}; try bfloat16 or float32.", 2)

@@ -89,3 +89,13 @@ def test_mistakes(url: str, model: str | None, words: str, folder: Path) -> None
     assert done.returncode in (2, 3)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "words"), [("nonsense", "torch has no device"), ("cuda:99", "cannot load")]
+)
+def test_no_such_device(device: str, words: str, folder: Path, patched: Server) -> None:
+    done = parity(patched.url, folder, "--device", device)
+    assert done.returncode in (2, 3)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
