@@ -13,8 +13,8 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name, as on the hub
 _FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json")
 
 
-def find(model: str) -> Path:
-    """The folder of a Qwen-VL checkpoint. Weights are not needed, and nothing is downloaded.
+def find(model: str, weights: bool = False) -> Path:
+    """The folder of a Qwen-VL checkpoint. Nothing is downloaded; ``weights``: the caller will load them.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def find(model: str) -> Path:
     """
     folder = Path(model)
     if not (folder / "config.json").is_file():
-        folder = _in_the_hub_cache(model) if _HUB_NAME.fullmatch(model) else _none(model)
+        folder = _in_the_hub_cache(model, weights) if _HUB_NAME.fullmatch(model) else _none(model)
     description = json.loads((folder / "config.json").read_text())
     if "vision_config" not in description:
         kind = description.get("model_type", "unknown")
@@ -41,7 +41,7 @@ def _none(model: str) -> Path:
     )
 
 
-def _in_the_hub_cache(name: str) -> Path:
+def _in_the_hub_cache(name: str, weights: bool) -> Path:
     try:
         from huggingface_hub import constants, try_to_load_from_cache
     except ImportError:  # transformers requires it, so SGLang is not here either
@@ -50,10 +50,18 @@ def _in_the_hub_cache(name: str) -> Path:
     if all(isinstance(path, str) for path in found):
         return Path(str(found[0])).parent
     missing = [file for file, path in zip(_FILES, found, strict=True) if not isinstance(path, str)]
+    what, only = (
+        ("the weights of a checkpoint, too", "")
+        if weights
+        else (
+            "the small files of a checkpoint, never its weights",
+            ", allow_patterns=['*.json', '*.txt', '*.jinja']",
+        )
+    )
     raise CommandError(
         f"{name} is no folder here, and the hub cache {constants.HF_HUB_CACHE} does not hold its "
-        f"{', '.join(missing)}. verify reads the small files of a checkpoint, never its weights. Download "
-        f'them: {sys.executable} -c "from huggingface_hub import snapshot_download as get; get({name!r}, '
-        f"allow_patterns=['*.json', '*.txt', '*.jinja'])\"",
+        f"{', '.join(missing)}. This reads {what}. Download "
+        f'them: {sys.executable} -c "from huggingface_hub import snapshot_download as get; '
+        f'get({name!r}{only})"',
         2,
     )

@@ -63,7 +63,7 @@ def _positive(text: str) -> int:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    folder = checkpoint.find(arguments.model)
+    folder = checkpoint.find(arguments.model, weights=True)
     if not _is_address(arguments.url):
         raise terminal.CommandError(
             f"{arguments.url} is no address of a server; it begins with http:// or https://.", 2

@@ -126,3 +126,14 @@ def test_no_address(url: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "is no address of a server" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_names_a_download_with_weights(tmp_path: Path) -> None:
+    """`verify` needs none, and its command leaves them out."""
+    pytest.importorskip("huggingface_hub")
+    for command, wanted in (("verify", False), ("parity", True)):
+        url = ["http://127.0.0.1:9"] if wanted else []
+        done = cli(command, *url, "--model", "Qwen/Nowhere", HF_HOME=str(tmp_path))
+        assert done.returncode == 2
+        assert "snapshot_download" in done.stderr
+        assert ("allow_patterns" not in done.stderr) == wanted, done.stderr
