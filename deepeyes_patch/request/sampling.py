@@ -7,8 +7,10 @@ log-probs; the log-probs that it returns are those of the distribution without t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.seams.families import Model, model_of
 from deepeyes_patch.seams.wrapping import Call
 
@@ -24,8 +26,13 @@ def forbid_placeholders(call: Call) -> Any:
     parameters = getattr(tokenized, "sampling_params", None)  # a request for an embedding has none
     if model is None or parameters is None or getattr(call.arguments["obj"], "input_ids", None) is None:
         return tokenized
+    own = parameters.logit_bias or {}
+    if not isinstance(own, Mapping):  # several releases take a list, and it ends their scheduler
+        raise RefusedRequest(
+            "unsupported", f"logit_bias is a {type(own).__name__}, and must map token ids to numbers"
+        )
     forbidden = {str(token): FORBIDDEN for token in _forbidden(model)}
-    parameters.logit_bias = {**(parameters.logit_bias or {}), **forbidden}
+    parameters.logit_bias = {**own, **forbidden}
     return tokenized
 
 

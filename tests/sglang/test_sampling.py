@@ -73,6 +73,13 @@ def test_it_has_the_last_word(forbidding: None, folder: Path) -> None:
     assert all(value < -1000 for value in found.values())
 
 
+@pytest.mark.parametrize("own", [[5], "12"])
+def test_a_bias_of_another_kind_is_refused(forbidding: None, folder: Path, own: Any) -> None:
+    """Releases that check the ids alone let it through to the scheduler."""
+    with pytest.raises(ValueError, match="logit_bias is a "):
+        bias(folder, own=own, **with_images(folder))
+
+
 def test_text_prompts_stay_as_they_are(forbidding: None, folder: Path) -> None:
     assert bias(folder, text=rollouts.conversation(1), image_data=list(IMAGES)) == OWN
     assert bias(folder, own=None, text="A prompt.") is None
