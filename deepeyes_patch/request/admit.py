@@ -61,6 +61,20 @@ async def admit(call: Call) -> Any:
     return tokenized
 
 
+def keep_text(call: Call) -> Any:
+    """``_can_reuse_text_only_prompt_ids``: whether a chat without media goes on as the ids of its text.
+
+    A text may speak of a placeholder. As ids, it could not be told from a request that lost its images.
+    """
+    model = model_of(getattr(getattr(call.instance, "tokenizer_manager", None), "mm_processor", None))
+    ids = getattr(call.arguments["processed_messages"], "prompt_ids", None)
+    if model is not None and isinstance(ids, list):
+        tokens = (model.tokens.image, *model.tokens.foreign.values())
+        if not set(tokens).isdisjoint(ids):
+            return False
+    return call.proceed()
+
+
 def _judge(processor: Any, model: Model, request: Any, ids: list[int], images: Any, inputs: Any) -> None:
     """The last look at a result that took a path past our other wrappers."""
     counters.count(counters.UNKNOWN_PATH)

@@ -18,6 +18,7 @@ FACTORY = "sglang.srt.managers.multimodal_processor"
 TOKENIZER_MANAGER = "sglang.srt.managers.tokenizer_manager"
 HTTP_WORKERS = "sglang.srt.managers.multi_tokenizer_mixin"
 RECEIVERS = ("sglang.srt.disaggregation.encode_receiver", "sglang.srt.disaggregation.encoder.receiver")
+SERVING_CHAT = "sglang.srt.entrypoints.openai.serving_chat"
 GRPC_SERVER = "sglang.srt.entrypoints.grpc_server"
 # What a scheduler does with an update of the weights; the module has moved once.
 WEIGHT_UPDATERS = (
@@ -155,6 +156,15 @@ _AROUND_THE_PROCESSOR = (
         "0.5.3 -",
         "remove the state of a refused request, which 0.5.10 - 0.5.13 keep for ever",
         required=nowhere,
+    ),
+    Seam(
+        *("processor", SERVING_CHAT, named("OpenAIServingChat")),
+        "_can_reuse_text_only_prompt_ids(processed_messages)",
+        "request.admit:keep_text",
+        "0.5.23 -",
+        "leave a chat whose text names a placeholder a text, as it was before it became ids",
+        required=nowhere,
+        optional_module=True,
     ),
     Seam(
         *("processor", HTTP_WORKERS, None),

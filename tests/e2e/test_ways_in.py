@@ -245,3 +245,18 @@ def test_the_native_grpc_server_asks_the_tokenizer_manager() -> None:
     asyncio.run(work())
     (obj,) = taken
     assert (type(obj).__name__, obj.input_ids, obj.image_data) == ("GenerateReqInput", [5, 6], ["data:,"])
+
+
+@pytest.mark.parametrize("words", ["What does <|image_pad|> mean?", "And <|vision_start|><|video_pad|>?"])
+def test_a_chat_that_speaks_of_a_placeholder(words: str, stock: Server, patched: Server) -> None:
+    """SGLang 0.5.23 makes ids of a chat without media; no image was lost there."""
+    request = {
+        "model": "x",
+        "messages": [{"role": "user", "content": words}],
+        "max_tokens": 8,
+        "temperature": 0,
+    }
+    answers = [client.post(f"{running.url}/v1/chat/completions", request) for running in (stock, patched)]
+    assert [status for status, _ in answers] == [200, 200], answers
+    choices = [json.loads(text)["choices"][0]["message"]["content"] for _, text in answers]
+    assert choices[0] == choices[1]
