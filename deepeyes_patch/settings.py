@@ -2,10 +2,10 @@
 
 ``DEEPEYES_PATCH``
     ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video``,
-    ``sampling`` or a list of them: the named repairs. Commas, blanks and plus signs separate names. ``video``
-    changes how SGLang samples the frames of videos, and ``sampling`` forbids the policy to sample
-    placeholders, so they are on only if they are named; they need ``processor``. ``0``, ``false``, ``off``,
-    blanks: none. Unset or empty: the next variable decides.
+    ``sampling`` or a list of them, also with ``1``: the named repairs. Commas, blanks and plus signs separate
+    names. ``video`` changes how SGLang samples the frames of videos, and ``sampling`` forbids the policy to
+    sample placeholders, so they are on only if they are named; they need ``processor``. ``0``, ``false``,
+    ``off``, blanks: none. Unset or empty: the next variable decides.
 ``RELAX_DEEPEYES_QWEN_VL_PATCH``
     ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
     unchanged. ``0``, ``false``, ``off``, unset or empty: none.
@@ -65,6 +65,8 @@ def _repairs(value: str, original: str) -> frozenset[str]:
     if value in _ALL:
         return DEFAULT
     names = set(value.replace(",", " ").replace("+", " ").split()) or {""}
+    if names & _ALL:
+        names = (names - _ALL) | DEFAULT
     unknown = sorted(names.difference(REPAIRS))
     if unknown:
         raise SettingsError(

@@ -161,7 +161,7 @@ _AROUND_THE_PROCESSOR = (
         *("processor", SERVING_CHAT, named("OpenAIServingChat")),
         "_can_reuse_text_only_prompt_ids(processed_messages)",
         "request.admit:keep_text",
-        "0.5.23 -",
+        "0.5.22 -",
         "leave a chat whose text names a placeholder a text, as it was before it became ids",
         required=nowhere,
         optional_module=True,

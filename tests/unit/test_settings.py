@@ -48,6 +48,8 @@ def test_on(value: str) -> None:
         ("processor,mrope,video", {*ALL, "video"}),
         ("Video,processor", {"processor", "video"}),
         ("processor sampling", {"processor", "sampling"}),
+        ("1,sampling", {*ALL, "sampling"}),
+        ("video+ALL", {*ALL, "video"}),
     ],
 )
 def test_repairs_by_name(value: str, repairs: set[str]) -> None:
@@ -98,7 +100,7 @@ def test_names_are_separated_by_commas_blanks_or_plus_signs(value: str) -> None:
         ("2", "'2'"),
         ("yes", "'yes'"),
         ("processor,rope", "'rope'"),
-        ("processor,1", "'1'"),
+        ("processor,2", "'2'"),
         ("off,mrope", "'off'"),
         (",", "''"),
     ],
