@@ -91,7 +91,7 @@ links: base
 
 docs: base
 	@$(PYTHON) tests/lab/environments.py docs
-	.lab/docs/bin/python -m sphinx -q -W --keep-going -E -b html -d .lab/doctrees -c docs/site docs .site
+	.lab/docs/bin/python docs/site/build.py
 	.lab/base/bin/python $(PYTEST) tests/docs
 
 sglang: $(RELEASES:%=sglang-%)
