@@ -2,8 +2,8 @@
 
 Standard library only. A release's results are kept in the lab's cache, under the digest of our package and
 of what is asked, so a run that was interrupted goes on where it stopped. Then ``docs/compatibility.md`` is
-written, with lines of older sources for releases that were not asked. Ends with 1 if a patched release is
-not right.
+written, with lines of older sources for releases that were not asked, and the short tables of both
+languages. Ends with 1 if a patched release is not right.
 
 ``--mark`` runs nothing: the page then says which of its lines an older package made. ``make test`` demands
 that. ``--check`` ends with 1 if there are such lines.
@@ -27,7 +27,7 @@ from tests.lab import children, environments, pythons
 from tests.lab.children import ChildFailed
 from tests.lab.environments import CHECKOUT, python_of
 from tests.lab.releases import RELEASES, SERVED
-from tests.matrix import table
+from tests.matrix import brief, table
 
 DOCUMENT = CHECKOUT / "docs" / "compatibility.md"
 # Its server is started on another Python, too, where there is one.
@@ -93,6 +93,7 @@ def _say_age(mark: bool) -> int:
     say(f"made with an older package: {', '.join(older) or 'no line'}")
     if mark:
         DOCUMENT.write_text(table.dated(text, package_digest()))
+        brief.write(DOCUMENT.parent)
         return 0
     return 1 if older else 0
 
@@ -116,6 +117,7 @@ def _write(chosen: Sequence[str]) -> None:
         say(f"{len(RELEASES) - len(entries)} releases are missing, and there is no document to rewrite yet")
         return
     DOCUMENT.write_text(table.dated(text, package_digest()))
+    brief.write(DOCUMENT.parent)
     say(f"wrote {DOCUMENT.relative_to(CHECKOUT)}")
 
 

@@ -22,7 +22,7 @@ CURRENT = "All lines were made with the package as it is here."
 OLDER = "**Older results.** The package has changed since"
 
 HEAD = """\
-# Compatibility
+# Release by release
 
 Written by `make matrix`, which runs every SGLang release on PyPI from 0.5.3 on, stock and with the patch, on
 Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rewrites its line.
@@ -102,25 +102,29 @@ def updated(text: str, entry: Entry, earlier: Sequence[str]) -> str:
 
 def older(text: str, sources: str) -> list[str]:
     """The releases whose lines were made with another package than that of the digest ``sources``."""
-    rows = [cells for line in text.splitlines() if (cells := _cells_of(line))]
-    return [cells[0] for cells in rows if cells[-1] != f"`{sources}`"]
+    return [cells[0] for cells in releases(text) if cells[-1] != f"`{sources}`"]
 
 
 def dated(text: str, sources: str) -> str:
     """The page with a word on its age: whether its lines were made with the package of that digest."""
     stale, lines = older(text, sources), text.splitlines()
-    releases = [cells[0] for line in lines if (cells := _cells_of(line))]
+    names = [cells[0] for cells in releases(text)]
     if not stale:
         age = CURRENT
-    elif stale == releases:
+    elif stale == names:
         age = f"{OLDER} the lines below were made; `make matrix` makes them anew."
     else:
-        which = _ranges(releases, [release in stale for release in releases])
-        count = f"{len(stale)} of {len(releases)} lines were made"
+        which = _ranges(names, [name in stale for name in names])
+        count = f"{len(stale)} of {len(names)} lines were made"
         age = f"{OLDER} {count} ({which}); `make matrix` makes them anew."
     (place,) = (i for i, line in enumerate(lines) if line.startswith((CURRENT, OLDER)))
     lines[place] = age
     return "\n".join([*lines, ""])
+
+
+def releases(text: str) -> list[list[str]]:
+    """The cells of the lines of the releases, in order."""
+    return [cells for line in text.splitlines() if (cells := _cells_of(line))]
 
 
 def row(entry: Entry) -> str:

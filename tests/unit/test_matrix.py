@@ -10,7 +10,7 @@ import pytest
 from deepeyes_patch.observe.release import TESTED
 from tests.lab.environments import CHECKOUT
 from tests.lab.releases import RELEASES, SERVED
-from tests.matrix import run, table
+from tests.matrix import brief, run, table
 
 
 def seam(repair: str, name: str, releases: str, usable: int = 1, imported: int | None = 1) -> dict[str, Any]:
@@ -192,6 +192,36 @@ def test_the_table_in_the_repository_has_every_release_right() -> None:
         assert row["server"].split(";")[0] == ("yes" if release in SERVED else "-"), release
 
 
+@pytest.mark.parametrize("name", brief.PAGES)
+def test_the_short_tables_are_those_of_the_whole_one(name: str) -> None:
+    text = (CHECKOUT / "docs" / "compatibility.md").read_text()
+    page = (CHECKOUT / "docs" / name).read_text()
+    assert page == brief.updated(page, text, name[:2]), "run `python3 -m tests.matrix.brief`"
+
+
+def test_the_short_table_has_a_row_for_neighbours_with_equal_results() -> None:
+    worse = {f"probe__stock__faults__{kind}": {"short": "a", "expanded": "b"} for kind in table.KINDS}
+    entries = [
+        entry("0.5.3", server=None),
+        entry("0.5.4"),
+        entry("0.5.5", server="no answer"),
+        entry("0.5.6", transformers="5.0.0"),
+        entry("0.5.7", server=None, transformers="5.0.0", **worse),
+        entry("0.5.8", server=None),
+    ]
+    assert list(brief.rows(table.document(entries))) == [
+        ("0.5.3 - 0.5.5", "4.57.1", "2 / 4", "4 / 4", "0.5.4, 0.5.5: NO"),
+        ("0.5.6", "5.0.0", "2 / 4", "4 / 4", "0.5.6"),
+        ("0.5.7", "5.0.0", "0 / 4", "4 / 4", "-"),
+        ("0.5.8", "4.57.1", "2 / 4", "4 / 4", "-"),
+    ]
+
+
+def test_a_page_without_a_place_for_the_short_table() -> None:
+    with pytest.raises(ValueError, match="no place"):
+        brief.updated("text", table.document([entry("0.5.3")]), "en")
+
+
 def test_summary_is_one_line() -> None:
     summary = table.summary(entry("0.5.3"))
     assert "\n" not in summary
@@ -261,11 +291,16 @@ def test_what_the_digest_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_marking_and_checking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "compatibility.md"
     page.write_text(table.document([entry("0.5.3"), entry("0.5.9")]))
+    for name in brief.PAGES:
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(f"above\n{brief.BEGIN}{brief.END}below\n")
     monkeypatch.setattr(run, "DOCUMENT", page)
     assert run.main(["--check"]) == 1
     assert "Older results" not in page.read_text()
     assert run.main(["--mark"]) == 0
     assert "Older results" in page.read_text()
+    for name in brief.PAGES:
+        assert "| 0.5.3 - 0.5.9 | 4.57.1 | 2 / 4 | 4 / 4 |" in (tmp_path / name).read_text()
     page.write_text(page.read_text().replace("`1a2b3c`", f"`{run.package_digest()}`"))
     assert run.main(["--check"]) == 0
     assert run.main(["--mark"]) == 0
