@@ -48,6 +48,7 @@ TABLE: dict[str, Row] = {
     "tests/docs/test_recipes.py": Row(TEST),
     "tests/docs/test_security.py": Row(TEST),
     "tests/docs/test_site.py": Row(TEST),
+    "tests/docs/test_layout.py": Row(TEST),
     "tests/docs/test_search.py": Row(TEST),
     # The core of the processor suite: what a release can do in another way than the next one.
     "tests/sglang/test_admit.py": Row(CHECK),

@@ -15,6 +15,7 @@ from chrome import translate
 from landing import landing
 from navigation import LANGUAGES, SHARED, SHARED_FOLDER, toctrees
 from sphinx.cmd.build import build_main
+from tables import break_names
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -74,6 +75,7 @@ def main() -> int:
     if any(statuses):
         return 1
     translate(SITE / "zh")
+    break_names(SITE)
     shutil.copytree(DOCS / "images", SITE / "images")
     readmes = {"en": "README.md", "zh": "README.zh-CN.md"}
     texts = {name: (CHECKOUT / readmes[name]).read_text(encoding="utf-8") for name in LANGUAGES}

@@ -20,10 +20,12 @@ from navigation import LANGUAGES
 project = "deepeyes-patch"
 author = "the deepeyes-patch authors"
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
 # GitHub's own anchors, which the links use.
 myst_heading_anchors = 4
+# A diagram is nothing to paste.
+copybutton_selector = "div:not(.highlight-mermaid) > div.highlight > pre"
 # GitHub draws such a block. The site shows its text: a library that draws would need the network or npm.
 lexers["mermaid"] = TextLexer()
 

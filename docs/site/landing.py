@@ -25,7 +25,7 @@ nav a {{ border-radius: .25rem; font-weight: bold; text-decoration: none; }}
 table {{ border-collapse: collapse; }}
 td, th {{ border-bottom: 1px solid #8888; padding: .35rem .75rem .35rem 0; }}
 td, th {{ text-align: left; vertical-align: top; }}
-code {{ overflow-wrap: anywhere; }}
+p code {{ overflow-wrap: anywhere; }}
 pre {{ overflow-x: auto; padding: .75rem; background: #8882; }}
 img {{ max-width: 100%; }}
 section + section {{ border-top: 1px solid #8888; margin-top: 2rem; }}

@@ -18,7 +18,7 @@ from tests.lab import environments
 SITE = CHECKOUT / ".site"
 SOURCES = CHECKOUT / "docs" / "site"
 SECONDS = 300  # bound on a build
-_EMPTY = {"img", "meta", "link", "input", "br", "hr", "path", "line", "circle", "polyline", "rect"}
+_EMPTY = {"img", "meta", "link", "input", "br", "hr", "path", "wbr", "line", "circle", "polyline", "rect"}
 
 
 def build() -> Path:
@@ -56,10 +56,12 @@ class Html(HTMLParser):
     def __post_init__(self) -> None:
         super().__init__()
         self._open: list[str] = []
+        self._goes_on = False
         self.feed(self.path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
+        self._goes_on = tag == "wbr"  # which stands within a word
         if tag not in _EMPTY:
             self._open.append(tag)
         if tag == "html":
@@ -72,13 +74,16 @@ class Html(HTMLParser):
             self.chrome.add(label)
 
     def handle_endtag(self, tag: str) -> None:
+        self._goes_on = False
         while tag in self._open and self._open.pop() != tag:
             pass
 
     def handle_data(self, data: str) -> None:
         if {"script", "style"} & set(self._open):
             return
-        if "article" in self._open:
+        if "article" in self._open and self._goes_on:
+            self.texts[-1] += data
+        elif "article" in self._open:
             self.texts.append(data)
         elif data.strip():
             self.chrome.add(" ".join(data.split()))

@@ -35,7 +35,7 @@ def rows(text: str) -> Iterator[tuple[str, ...]]:
         yield (
             first if first == last else f"{first} - {last}",
             transformers,
-            *(count.replace(" of ", " / ") for count in (stock, patched)),
+            *(count.replace(" of ", "/") for count in (stock, patched)),
             _servers(group),
         )
 
