@@ -27,14 +27,26 @@ CHINESE = {
 _ARTICLE = re.compile(r"(?s)(<article.*?</article>)")
 # The text of an element, and what a screen reader says of a button.
 _WORDS = re.compile(r'(>\s*|aria-label=")([A-Z][^<>"]*?)(?=\s*<|")')
+_CODE = re.compile(r"(?s)(<pre.*?</pre>)")
+_BREAK = re.compile(
+    r"(?<=[\u3001-\u303f\uff01-\uff65])\n|(?<=[\u4e00-\u9fff])\n(?=[\u3001-\u9fff\uff01-\uff65])"
+)
 
 
 def translate(folder: Path) -> None:
-    """In all pages of the site in this folder. What the project itself wrote stays."""
+    """In all pages of the site in this folder. The project's own words stay."""
     for path in folder.rglob("*.html"):
         parts = _ARTICLE.split(path.read_text(encoding="utf-8"))
         parts[::2] = [_WORDS.sub(_chinese, part) for part in parts[::2]]
+        parts[1::2] = [_without_breaks(part) for part in parts[1::2]]
         path.write_text("".join(parts), encoding="utf-8")
+
+
+def _without_breaks(article: str) -> str:
+    """Chinese has no blanks between words, and a browser shows the end of a line as one. Code stays."""
+    parts = _CODE.split(article)
+    parts[::2] = [_BREAK.sub("", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _chinese(found: re.Match[str]) -> str:

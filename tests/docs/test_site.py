@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -83,6 +84,17 @@ def test_each_language_has_words_of_its_own_around_its_pages() -> None:
         assert not chrome & set(site.module("chrome").CHINESE), name
         # The headings of a shared page are English.
         assert "/" in name or chrome & english <= NAMES, name
+
+
+def test_chinese_lines_are_joined_without_a_blank() -> None:
+    sources = [
+        page.path.read_text(encoding="utf-8") for page in pages.pages() if page.path.parent.name == "zh"
+    ]
+    broken = r"[、。，；：）\u4e00-\u9fff]\n[\u4e00-\u9fff]"
+    assert sum(len(re.findall(broken, text)) for text in sources) > 10
+    for name in site.names("zh"):
+        for text in site.html(site.SITE / "zh" / f"{name}.html").texts:
+            assert not re.search(broken, text), name
 
 
 def test_each_page_says_its_language() -> None:
