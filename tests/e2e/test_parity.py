@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tests.e2e import shapes
-from tests.lab import flags, models
+from tests.lab import flags
 from tests.lab.server import Server
 
 CLI = Path(sys.executable).with_name("deepeyes-patch")
@@ -69,9 +71,13 @@ def test_the_table(folder: Path, patched: Server) -> None:
     assert all(len(line) <= 80 for line in lines if not line.startswith(("http", "transformers")))
 
 
-def test_other_weights_are_seen_without_any_image(patched: Server) -> None:
-    """The trainer's checkpoint is not the server's."""
-    code, found = requests(patched.url, models.ensure("qwen2_5_vl"))
+def test_other_weights_are_seen_without_any_image(folder: Path, patched: Server, tmp_path: Path) -> None:
+    """The trainer's checkpoint is not the server's: its logits are ten times as large."""
+    shutil.copytree(folder, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = weights["lm_head.weight"] * 10
+    save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    code, found = requests(patched.url, tmp_path / "model")
     assert code == 1
     assert {r["verdict"] for r in found["requests"] if r["form"] == "text only"} == {"other log-probs"}
 
