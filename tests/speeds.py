@@ -66,6 +66,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_gated_attention.py::test_images": Row(TEST),
     "tests/sglang/test_grids.py": Row(CHECK),
     "tests/sglang/test_grids.py::TestResizedTwice::test_stock_differs_for_qwen3_vl": Row(NIGHTLY, _STOCK),
+    "tests/sglang/test_hashes.py": Row(CHECK),
     "tests/sglang/test_http_workers.py": Row(CHECK),
     "tests/sglang/test_last_look.py": Row(CHECK),
     "tests/sglang/test_mrope.py": Row(CHECK),

@@ -11,9 +11,10 @@
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent
 ``sampling``        with the switch ``sampling``: the model can sample no placeholder
 
-Beside the path, in the scheduler:
+Beside the path, most of it in the scheduler:
 
 ``features``         vision features that SGLang keeps are dropped when the weights change
+``hashes``           the hash of an image, by which caches know it, depends on its grid
 ``prompt_logprobs``  log-probs of the prompt are those of the placeholders, not of what SGLang pads them with
 
 For all of them:

@@ -205,6 +205,13 @@ _AROUND_THE_PROCESSOR = (
         for source in ("disk", "tensor", "distributed", "ipc")
     ),
     Seam(
+        *("processor", SCHEDULE_BATCH, named("MultimodalDataItem")),
+        "set_pad_value(self)",
+        "request.hashes:set_pad_value",
+        "0.5.3 -",
+        "make the hash of an image depend on its grid, so that the prefix cache tells pictures apart",
+    ),
+    Seam(
         *("processor", SCHEDULE_BATCH, named("ScheduleBatch")),
         "prepare_for_extend(self)",
         "request.prompt_logprobs:choose_ids",

@@ -19,8 +19,8 @@ MODULES = {
     "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation", "yarn"),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
-        *("admit", "begin", "cleanup", "combine", "disaggregation", "features", "frames", "grids", "load"),
-        *("media", "media_errors", "prompt_logprobs", "sampling", "scope", "unserved", "verify"),
+        *("admit", "begin", "cleanup", "combine", "disaggregation", "features", "frames", "grids", "hashes"),
+        *("load", "media", "media_errors", "prompt_logprobs", "sampling", "scope", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "wrapping"),
