@@ -21,6 +21,11 @@ class VisionTokens:
     foreign: Mapping[str, int] = field(default_factory=dict)
     video: int | None = None
 
+    @property
+    def placeholders(self) -> dict[str, int]:
+        """The placeholders of a request without media, by the modality that they stand for."""
+        return {"image": self.image, **self.foreign}
+
     def with_videos(self) -> VisionTokens:
         """The same ids for a request that carries videos."""
         foreign = dict(self.foreign)

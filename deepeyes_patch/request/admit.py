@@ -68,11 +68,9 @@ def keep_text(call: Call) -> Any:
     """
     model = model_of(getattr(getattr(call.instance, "tokenizer_manager", None), "mm_processor", None))
     ids = getattr(call.arguments["processed_messages"], "prompt_ids", None)
-    if model is not None and isinstance(ids, list):
-        tokens = (model.tokens.image, *model.tokens.foreign.values())
-        if not set(tokens).isdisjoint(ids):
-            return False
-    return call.proceed()
+    if model is None or not isinstance(ids, list):
+        return call.proceed()
+    return call.proceed() if set(model.tokens.placeholders.values()).isdisjoint(ids) else False
 
 
 def _judge(processor: Any, model: Model, request: Any, ids: list[int], images: Any, inputs: Any) -> None:
@@ -102,7 +100,7 @@ def _inputs(tokenized: Any) -> Any:
 
 
 def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
-    for modality, token in {"image": tokens.image, **tokens.foreign}.items():
+    for modality, token in tokens.placeholders.items():
         if token in ids:
             raise RefusedRequest(
                 "placeholders",

@@ -19,9 +19,8 @@ _PLACES = ("image_grid_thw", "video_grid_thw", "second_per_grid_ts")
 def set_pad_value(call: Call) -> Any:
     """``MultimodalDataItem.set_pad_value``: SGLang hashes an item, and pads its placeholders by the hash."""
     item = call.instance
-    is_known = (
-        getattr(item, "hash", None) is not None
-    )  # from the client, or from the process that was here before
+    # A known one is the client's, or that of the process which had the item before.
+    is_known = getattr(item, "hash", None) is not None
     result = call.proceed()
     places = [repr(_plain(value)) for name in _PLACES if (value := getattr(item, name, None)) is not None]
     if places and not is_known:

@@ -38,6 +38,6 @@ def forbid_placeholders(call: Call) -> Any:
 
 def _forbidden(model: Model) -> list[int]:
     """All placeholders, and ``<|vision_start|>``: transformers 4 reads the id behind it, even at the end."""
-    tokens = (model.tokens.image, model.tokens.vision_start, *model.tokens.foreign.values())
+    tokens = (*model.tokens.placeholders.values(), model.tokens.vision_start)
     # Beyond the vocabulary, the scheduler would run into an index error.
     return [token for token in tokens if model.vocab_size is None or token < model.vocab_size]

@@ -17,7 +17,7 @@ import statistics
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -205,17 +205,18 @@ def _ask(
         "return_logprob": True,
     }
     status, body = server.generate(request)
-    about = (row.turn, row.form, row.sent, row.expected)
     if status != 200:
         failure = f"HTTP {status}" if status else "no answer"
-        return Row(*about, failure=failure, message=_message(body)), []
+        return replace(row, failure=failure, message=_message(body)), []
     used, pairs = _read(server, body)
     sampled = [token for _, token in pairs]
     if not all(trainer.can_sample(token) for token in sampled):
-        return Row(*about, used=used, errors=(math.inf,)), []  # with such an id, nothing further can be asked
+        return replace(
+            row, used=used, errors=(math.inf,)
+        ), []  # with such an id, nothing further can be asked
     scores = trainer.scores(ids, images, sampled)
     errors = tuple(abs(logprob - score) for (logprob, _), score in zip(pairs, scores, strict=True))
-    return Row(*about, used=used, errors=errors), sampled
+    return replace(row, used=used, errors=errors), sampled
 
 
 def _read(server: Server, body: Any) -> tuple[int, list[tuple[float, int]]]:
