@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.e2e import shapes
 from tests.e2e.rollout import trainer
 from tests.e2e.rollout.agent import Trajectory, Turn
 from tests.lab import children, flags, reference, server
+from tests.lab.episodes import Episode
 from tests.sglang import rollouts
 
 MODEL = "Qwen/Qwen3-VL-8B-Instruct"
@@ -28,22 +28,6 @@ ANSWER_TOKENS = 8
 SECONDS = 300
 
 PICTURE = rollouts.picture(400, 300)  # no multiples of a patch: it is resized
-
-
-@dataclass(frozen=True)
-class Episode:
-    """What a file printed: ``ids``, ``mask`` and ``logprobs``, all [T]."""
-
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """(start, stop) of each run of sampled ids."""
-        neighbours = zip([0, *self.mask], [*self.mask, 0], strict=True)
-        edges = [place for place, (one, next_one) in enumerate(neighbours) if one != next_one]
-        return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def write(target: Path, folder: Path, changes: Mapping[str, str] | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.e2e import shapes
+from tests.e2e import scoring, shapes
 from tests.e2e.shapes import SHAPES, Sent
 from tests.lab import client, installed, reference, server
 from tests.lab.server import Server
@@ -21,12 +21,8 @@ CHUNKED = ["--chunked-prefill-size", "64"]
 
 
 @pytest.fixture(scope="module")
-def scorer(folder: Path, on_a_cpu: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Server]:
-    if not on_a_cpu:
-        yield request.getfixturevalue("patched")
-        return
-    with server.serve(folder, env={**shapes.PATCHED, **on_a_cpu}) as running:
-        yield running
+def scorer(on_a_cpu: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield from scoring.serve("patched", shapes.PATCHED, on_a_cpu, request)
 
 
 def ask(running: Server, sent: Sent, start: int = 0) -> client.Answer:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.e2e import shapes
+from tests.e2e import scoring, shapes
 from tests.frameworks import layers, wire
 from tests.frameworks.driving import Child
 from tests.frameworks.wire import Wire
-from tests.lab import server
 from tests.lab.server import Server
 
 # As in tests/e2e/conftest.py.
@@ -34,21 +32,13 @@ Variables = dict[str, str]
 
 
 @pytest.fixture(scope="session")
-def scoring_stock(request: pytest.FixtureRequest, folder: Path, on_a_cpu: Variables) -> Iterator[Server]:
-    if not on_a_cpu:
-        yield request.getfixturevalue("stock")
-        return
-    with server.serve(folder, env={**shapes.STOCK, **on_a_cpu}) as running:
-        yield running
+def scoring_stock(on_a_cpu: Variables, request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield from scoring.serve("stock", shapes.STOCK, on_a_cpu, request)
 
 
 @pytest.fixture(scope="session")
-def scoring_patched(request: pytest.FixtureRequest, folder: Path, on_a_cpu: Variables) -> Iterator[Server]:
-    if not on_a_cpu:
-        yield request.getfixturevalue("patched")
-        return
-    with server.serve(folder, env={**shapes.PATCHED, **on_a_cpu}) as running:
-        yield running
+def scoring_patched(on_a_cpu: Variables, request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield from scoring.serve("patched", shapes.PATCHED, on_a_cpu, request)
 
 
 @pytest.fixture

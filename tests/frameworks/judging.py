@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from PIL import Image
 from tests.e2e import shapes
 from tests.frameworks.wire import Exchange
 from tests.lab import policies, reference
+from tests.lab.episodes import Episode
 from tests.sglang import rollouts
 
 # Of a server in bf16 beside transformers in float32. Of 900 tokens sampled at temperature 1, the worst was
@@ -22,22 +22,6 @@ TRIES = 5
 
 # No multiples of a patch, so both are resized; and of different sizes.
 PICTURES = [rollouts.picture(400, 300), rollouts.picture(300, 410, seed=1)]
-
-
-@dataclass(frozen=True)
-class Episode:
-    """What a framework has recorded. ``ids``, ``mask`` and ``logprobs`` [T]; images are expanded."""
-
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """(start, stop) of each answer."""
-        neighbours = zip([0, *self.mask], [*self.mask, 0], strict=True)
-        edges = [place for place, (one, other) in enumerate(neighbours) if one != other]
-        return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def placeholders(folder: Path) -> list[int]:

@@ -15,9 +15,10 @@ import pytest
 
 from tests.e2e.shapes import TURNS
 from tests.frameworks import judging
-from tests.frameworks.judging import PICTURES, Episode, Played
+from tests.frameworks.judging import PICTURES, Played
 from tests.frameworks.wire import Wire
 from tests.lab import client, reference
+from tests.lab.episodes import Episode
 from tests.sglang import rollouts
 
 RECORDED = {
