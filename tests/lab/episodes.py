@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Episode:
-    """``ids``, ``mask``, ``logprobs``, all [T], with expanded images. ``mask`` is 1 where an id was sampled."""
+    """``ids``, ``mask``, ``logprobs``: all [T], with expanded images. ``mask`` is 1 for a sampled id."""
 
     ids: list[int]
     mask: list[int]
