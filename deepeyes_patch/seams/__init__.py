@@ -2,6 +2,7 @@
 
 ``table``        one row for each seam; all code that looks for, wraps or lists seams reads it
 ``table_mrope``  the rows of ``mrope``, in a file of their own
+``table_server`` the rows of ``processor`` outside the processor class, in a file of their own
 ``rows``         what a row is made of
 ``facts``        facts about a release, which decide whether a row applies or is required
 ``examine``      checks that the functions which a repair needs exist, in the shape that it needs

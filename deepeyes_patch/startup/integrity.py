@@ -23,7 +23,8 @@ MODULES = {
         *("load", "media", "media_errors", "prompt_logprobs", "sampling", "scope", "unserved", "verify"),
     ),
     "seams": (
-        *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "wrapping"),
+        *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "table_server"),
+        "wrapping",
     ),
     "startup": ("activation", "failed_start", "hooks", "installer", "integrity", "stops"),
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from deepeyes_patch.seams import table
+from deepeyes_patch.seams import table, table_server
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,7 @@ def build(folder: Path, server_args: Mapping[str, Any], cls: type | None = None,
     it.
     """
     processor: Any = cls or processor_class()
-    manager = importlib.import_module(table.TOKENIZER_MANAGER)
+    manager = importlib.import_module(table_server.TOKENIZER_MANAGER)
     args = manager.ServerArgs(model_path=str(folder), **server_args)
     _publish(args)
     return processor(config or hf_config(folder), args, _hf_processor(manager, args), "default")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from deepeyes_patch.errors import InternalError
-from deepeyes_patch.seams import table
+from deepeyes_patch.seams import table_server
 from tests.lab import processors
 from tests.lab.installed import has_module
 
@@ -24,7 +24,7 @@ KINDS = ("disk", "tensor", "distributed", "ipc")
 def updater() -> type:
     """The class of the release whose methods the scheduler calls."""
     processors.processor_class()
-    (home,) = (name for name in table.WEIGHT_UPDATERS if has_module(name))
+    (home,) = (name for name in table_server.WEIGHT_UPDATERS if has_module(name))
     module = importlib.import_module(home)
     (cls,) = (
         cls

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from deepeyes_patch.seams import table
+from deepeyes_patch.seams import table, table_server
 from tests import made_up
 from tests.interpreters import Interpreter, Result
 
-FACTORY, QWEN_VL = table.FACTORY, table.QWEN_VL
+FACTORY, QWEN_VL = table_server.FACTORY, table.QWEN_VL
 
 REPORT = """
 import sys

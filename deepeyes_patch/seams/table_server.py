@@ -1,0 +1,145 @@
+"""The rows of ``processor`` outside the processor class: tokenizer manager, scheduler, servers.
+
+`table` has the others, and puts them together.
+"""
+
+from __future__ import annotations
+
+from deepeyes_patch.seams.rows import Seam, always, defining, named, nowhere
+
+FACTORY = "sglang.srt.managers.multimodal_processor"
+TOKENIZER_MANAGER = "sglang.srt.managers.tokenizer_manager"
+HTTP_WORKERS = "sglang.srt.managers.multi_tokenizer_mixin"
+RECEIVERS = ("sglang.srt.disaggregation.encode_receiver", "sglang.srt.disaggregation.encoder.receiver")
+SERVING_CHAT = "sglang.srt.entrypoints.openai.serving_chat"
+GRPC_SERVER = "sglang.srt.entrypoints.grpc_server"
+# What a scheduler does with an update of the weights; the module has moved once.
+WEIGHT_UPDATERS = (
+    "sglang.srt.managers.scheduler_update_weights_mixin",
+    "sglang.srt.managers.scheduler_components.weight_updater",
+)
+SAMPLING_BATCH = "sglang.srt.sampling.sampling_batch_info"
+SCHEDULE_BATCH = "sglang.srt.managers.schedule_batch"
+# What a scheduler returns of log-probs; the module has moved once.
+LOGPROB_RESULTS = (
+    "sglang.srt.managers.scheduler_output_processor_mixin",
+    "sglang.srt.managers.scheduler_components.logprob_result_processor",
+)
+RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
+
+AROUND_THE_PROCESSOR = (
+    Seam(
+        *("processor", FACTORY, None),
+        "async? get_mm_processor(hf_config)",
+        "startup.stops:get_processor",
+        "0.5.3 -",
+        "stop a Qwen-VL model whose processor does not run through our wrappers",
+        imported_by_name=True,
+    ),
+    Seam(
+        *("processor", TOKENIZER_MANAGER, named("TokenizerManager")),
+        "async _tokenize_one_request(obj)",
+        "request.admit:admit",
+        "0.5.3 -",
+        "refuse placeholders without media, and ids that SGLang cut; the last look, whatever the path",
+    ),
+    Seam(
+        *("processor", TOKENIZER_MANAGER, named("TokenizerManager")),
+        "async? generate_request(obj)",
+        "request.cleanup:generate",
+        "0.5.3 -",
+        "remove the state of a refused request, which 0.5.10 - 0.5.13 keep for ever",
+        required=nowhere,
+    ),
+    Seam(
+        *("processor", SERVING_CHAT, named("OpenAIServingChat")),
+        "_can_reuse_text_only_prompt_ids(processed_messages)",
+        "request.admit:keep_text",
+        "0.5.22 -",
+        "leave a chat whose text names a placeholder a text, as it was before it became ids",
+        required=nowhere,
+        optional_module=True,
+    ),
+    Seam(
+        *("processor", HTTP_WORKERS, None),
+        "write_to_shared_memory(obj, name)",
+        "startup.stops:start_http_workers",
+        "0.5.3 -",
+        "stop HTTP workers that nothing of ours would reach",
+        optional_module=True,
+    ),
+    *(
+        Seam(
+            *("processor", module, defining(method)),
+            signature,
+            f"request.disaggregation:{wrapper}",
+            "0.5.17 - 0.5.18" if "consume_parts" in signature and releases[-1].isdigit() else releases,
+            "hand a refusal over as a refusal, where a request waits for an encoder",
+            required=always if method in signature else nowhere,
+            optional_module=True,
+        )
+        for module, releases in zip(RECEIVERS, ("0.5.7 - 0.5.18", "0.5.19 -"), strict=True)
+        for method, signature, wrapper in (
+            ("_try_recv_mm_data", "_try_recv_mm_data(self)", "receive"),
+            ("_try_recv_mm_data", "consume_parts(self, parts)", "receive"),
+            ("_recv_mm_data", "async _recv_mm_data(mm_processor, prompt)", "receive_in_tokenizer"),
+        )
+    ),
+    *(
+        Seam(
+            *("processor", module, defining("update_weights_from_disk")),
+            f"update_weights_from_{source}(recv_req)",
+            "request.features:update_weights",
+            releases if source != "ipc" else releases.replace("0.5.3", "0.5.4"),
+            "drop the vision features that SGLang keeps: they are of the old weights",
+            required=nowhere,
+            optional_module=True,
+        )
+        for module, releases in zip(WEIGHT_UPDATERS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
+        for source in ("disk", "tensor", "distributed", "ipc")
+    ),
+    Seam(
+        *("processor", SCHEDULE_BATCH, named("MultimodalDataItem")),
+        "set_pad_value(self)",
+        "request.hashes:set_pad_value",
+        "0.5.3 -",
+        "make the hash of an image depend on its grid, so that the prefix cache tells pictures apart",
+    ),
+    Seam(
+        *("processor", SCHEDULE_BATCH, named("ScheduleBatch")),
+        "prepare_for_extend(self)",
+        "request.prompt_logprobs:choose_ids",
+        "0.5.3 -",
+        "log-probs of the prompt: take them of the placeholders, not of what SGLang pads them with",
+    ),
+    *(
+        Seam(
+            *("processor", module, defining("add_input_logprob_return_values")),
+            "add_input_logprob_return_values(req)",
+            "request.prompt_logprobs:return_ids",
+            releases,
+            "log-probs of the prompt: return the placeholders, not 0",
+            optional_module=True,
+        )
+        for module, releases in zip(LOGPROB_RESULTS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
+    ),
+    Seam(
+        *("processor", GRPC_SERVER, None),
+        "async serve_grpc(server_args)",
+        "startup.stops:serve_grpc",
+        "0.5.3 -",
+        "stop a Qwen-VL model on the gRPC server, which takes requests past the processor",
+        optional_module=True,
+    ),
+    *(
+        Seam(
+            *("processor", module, named("RustServer")),
+            "launch(scheduler)",
+            "startup.stops:launch_rust_server",
+            releases,
+            "stop a Qwen-VL model on the Rust server, which takes requests past the processor",
+            optional_module=True,
+        )
+        for module, releases in zip(RUST_SERVERS, ("0.5.17 - 0.5.18", "0.5.19 -"), strict=True)
+    ),
+)
