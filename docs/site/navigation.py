@@ -15,8 +15,8 @@ SECTIONS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
     (
         {"en": "Start", "zh": "开始"},
         (
-            *("symptoms", "quickstart", "trainers", "switches", "served", "ways_in", "never_run"),
-            *("recipes", "cli"),
+            *("symptoms", "quickstart", "trainers", "switches", "served", "never_run", "recipes"),
+            "cli",
         ),
     ),
     (
@@ -26,7 +26,7 @@ SECTIONS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
     (
         {"en": "Understand", "zh": "理解"},
         (
-            *("how_it_works", "design", "shared/seams", "mrope", "processes"),
+            *("how_it_works", "design", "shared/seams", "mrope"),
             *("smoke", "performance", "load", "peers"),
         ),
     ),
