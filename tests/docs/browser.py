@@ -49,7 +49,13 @@ function look(frame) {
   });
   const buttons = box.querySelectorAll("button.copybtn").length;
   const blocks = box.querySelectorAll("div:not(.highlight-mermaid) > .highlight pre").length;
-  return { outside, tables, blocks, buttons };
+  // Links that a reader sees without opening anything.
+  const shown = (link) => {
+    const place = link.getBoundingClientRect();
+    return link.contains(page.elementFromPoint(place.x + place.width / 2, place.y + place.height / 2));
+  };
+  const languages = [...page.querySelectorAll(".languages a")].filter(shown).map((link) => link.textContent);
+  return { outside, tables, blocks, buttons, languages };
 }
 (async () => {
   const found = [];
@@ -99,7 +105,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def measure(browser: str, site: Path, pages: Sequence[str], widths: Sequence[int]) -> list[dict[str, Any]]:
-    """For each page and width: what stands outside, and which tables fit without being scrolled."""
+    """For each page and width: what stands outside, which tables fit without being scrolled, and so on."""
     plan = json.dumps({"pages": [f"/{page}" for page in pages], "widths": list(widths)})
     answers: queue.Queue[Any] = queue.Queue()
     handler = partial(

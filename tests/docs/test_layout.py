@@ -50,6 +50,17 @@ def test_the_table_of_releases_fits_without_scrolling(found: list[dict[str, Any]
     assert fits[" ".join(brief.COLUMNS[language])]
 
 
+def test_the_other_language_is_in_sight(found: list[dict[str, Any]]) -> None:
+    """Beside the page on a wide screen, above it on a phone, where the sidebar is closed."""
+    titles = site.module("navigation").LANGUAGES
+    for page in found:
+        language = page["path"].split("/")[1]
+        if language in titles:
+            seen = set(page["languages"])
+            others = set(titles.values()) - {titles[language]}
+            assert seen == (set(titles.values()) if page["width"] == DESKTOP else others), page["path"]
+
+
 def test_every_block_of_code_has_a_button_that_copies_it(found: list[dict[str, Any]]) -> None:
     assert sum(page["blocks"] for page in found) > 100
     for page in found:
