@@ -8,18 +8,16 @@ stock and patched, and ``transformers``' rotate the same vectors. The picture sh
 - right, the effect: the error of the attention logits q·k against ``transformers``, for random queries and
   keys some grid steps apart along one axis; the root mean square of the error over that of the logits.
 
-Writes the picture to ``docs/images``, or to the file that it is given, and prints the figures. Ends with 1 if
-the patched rope is not that of ``transformers``.
+Writes the picture of each language to ``docs/images``, or to the folder that it is given, and prints the
+figures. Ends with 1 if the patched rope is not that of ``transformers``.
 """
 
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +31,18 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 import torch
 
 import deepeyes_patch
+from tests.bench.mrope_drawing import AXES, STEPS, WORDS, Curves, Measured, draw
 from tests.lab import processors
 from tests.sglang.test_mrope import HEAD, INTERLEAVED, MODULE, THETA, build, transformers_rope
 
-PICTURE = CHECKOUT / "docs" / "images" / "mrope_error.svg"
-STEPS = range(41)
+FOLDER = CHECKOUT / "docs" / "images"
 PAIRS = 4096
 ORIGIN = 100  # t, h and w of the query: some text comes first
-AXES = {"h": 1, "w": 2}
 LANES = HEAD // 2
 NOISE = 1e-5  # of float32
 
 # ([vectors, HEAD], (t, h, w)) -> the vectors, rotated to that position
 Rotate = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
-Curves = dict[str, list[float]]  # for each axis
 
 
 def by_sglang(rope: Any) -> Rotate:
@@ -105,151 +101,24 @@ def errors(rotate: Rotate, reference: Rotate) -> Curves:
     return found
 
 
-@dataclass(frozen=True)
-class Measured:
-    turns: dict[str, Curves]  # of stock, patched, transformers
-    errors: dict[str, Curves]  # of stock, patched
-
-
 def measure() -> Measured:
     processors.processor_class()  # imports what the rope's module needs first
     module = importlib.import_module(MODULE)
     reference = by_transformers()
-    found = Measured({"transformers": turns(reference)}, {})
+    conditions = {
+        "version": flags.installed().version,
+        "head": HEAD,
+        "theta": THETA,
+        "sections": INTERLEAVED["mrope_section"],
+        "pairs": PAIRS,
+    }
+    found = Measured(conditions, {"transformers": turns(reference)}, {})
     for name in ("stock", "patched"):
         if name == "patched":
             deepeyes_patch.install(["mrope"])
         rotate = by_sglang(build(module, INTERLEAVED))
         found.turns[name], found.errors[name] = turns(rotate), errors(rotate, reference)
     return found
-
-
-# --- the picture --------------------------------------------------------------------------------------
-
-COLOURS = {"h": "#c1121f", "w": "#1d5fa8"}
-INK, FAINT = "#24292f", "#d0d7de"
-WIDTH, HEIGHT = 900, 420
-Ticks = Sequence[tuple[float, str]]
-TOP, BOTTOM = 56, 316
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A diagram. ``x`` and ``y`` map a value to 0 ... 1, rightwards and upwards."""
-
-    left: int
-    right: int
-    x: Callable[[float], float]
-    y: Callable[[float], float]
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        across = self.left + (self.right - self.left) * self.x(x)
-        return across, BOTTOM - (BOTTOM - TOP) * self.y(y)
-
-    def frame(self, title: str, below: str, x_ticks: Ticks, y_ticks: Ticks) -> Iterator[str]:
-        yield text((self.left + self.right) / 2, TOP - 24, title, anchor="middle", weight="bold")
-        for value, words in y_ticks:
-            _, y = self.at(x_ticks[0][0], value)
-            yield line(self.left, y, self.right, y, FAINT)
-            yield text(self.left - 10, y + 4, words, anchor="end")
-        for value, words in x_ticks:
-            x, _ = self.at(value, y_ticks[0][0])
-            yield line(x, BOTTOM, x, BOTTOM + 5, INK)
-            yield text(x, BOTTOM + 20, words, anchor="middle")
-        yield line(self.left, BOTTOM, self.right, BOTTOM, INK)
-        yield text((self.left + self.right) / 2, BOTTOM + 42, below, anchor="middle")
-
-
-def text(x: float, y: float, words: str, anchor: str = "start", weight: str = "normal") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" fill="{INK}" text-anchor="{anchor}" font-weight="{weight}">'
-        f"{words}</text>"
-    )
-
-
-def line(x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1) -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="{colour}" stroke-width="{width:g}"/>'
-
-
-def curve(points: Sequence[tuple[float, float]], colour: str) -> str:
-    listed = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{listed}" fill="none" stroke="{colour}" stroke-width="2"/>'
-
-
-def dot(x: float, y: float, colour: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="{colour}"/>'
-
-
-def ring(x: float, y: float, colour: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="none" stroke="{colour}"/>'
-
-
-def cross(x: float, y: float, colour: str) -> str:
-    return line(x - 3, y - 3, x + 3, y + 3, colour, 1.5) + line(x - 3, y + 3, x + 3, y - 3, colour, 1.5)
-
-
-MARKS = {"transformers": ring, "patched": dot, "stock": cross}
-
-
-def cause(found: Measured) -> Iterator[str]:
-    powers = range(-7, 1)
-    rows = [(name, axis) for axis in AXES for name in MARKS]
-
-    def across(angle: float) -> float:
-        return (math.log10(angle) - powers[0]) / (powers[-1] - powers[0])
-
-    panel = Panel(126, 436, across, lambda row: 1 - (row + 0.5) / len(rows))
-    yield from panel.frame(
-        "How far each lane turns in one step",
-        "radians",
-        [(10.0**power, f'10<tspan dy="-5" font-size="9">{power}</tspan>') for power in powers],
-        [(row, f"{axis} {name}") for row, (name, axis) in enumerate(rows)],
-    )
-    for row, (name, axis) in enumerate(rows):
-        for angle in found.turns[name][axis]:
-            if abs(angle) > 10.0 ** powers[0]:  # the others do not turn with this axis
-                yield MARKS[name](*panel.at(abs(angle), row), COLOURS[axis])
-
-
-def effect(found: Measured) -> Iterator[str]:
-    top = 50
-    panel = Panel(506, 866, lambda steps: steps / STEPS[-1], lambda error: error / top)
-    yield from panel.frame(
-        "Error of attention logits (rms)",
-        "steps from query to key",
-        [(steps, str(steps)) for steps in STEPS[::10]],
-        [(error, f"{error} %") for error in range(0, top + 1, 10)],
-    )
-    for first, (axis, colour) in enumerate(COLOURS.items()):
-        yield curve([panel.at(x, y) for x, y in enumerate(found.errors["stock"][axis])], colour)
-        for step in STEPS[first::2]:  # taking turns, or one axis would hide the other
-            yield dot(*panel.at(step, found.errors["patched"][axis][step]), colour)
-
-
-def legend(version: str) -> Iterator[str]:
-    x, y = 64, HEIGHT - 34
-    for axis, words in (("h", "h: down, y"), ("w", "w: right, x")):
-        yield line(x, y - 4, x + 20, y - 4, COLOURS[axis], 5)
-        yield text(x + 28, y, words)
-        x += 130
-    yield text(506, y, "lines: stock; dots: patched")
-    conditions = f"head {HEAD}, theta {THETA:,.0f}, sections {INTERLEAVED['mrope_section']}"
-    yield text(64, HEIGHT - 10, f"Rope of SGLang {version}: {conditions}; {PAIRS} random pairs of q and k.")
-
-
-def draw(version: str, found: Measured) -> Iterator[str]:
-    """SVG, line by line."""
-    yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" font-family="sans-serif" font-size="13">'
-    )
-    yield f"<title>The rope of SGLang {version}, stock and patched, beside that of transformers</title>"
-    yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
-    yield from cause(found)
-    yield from effect(found)
-    yield from legend(version)
-    yield "</svg>"
 
 
 def report(found: Measured) -> Iterator[str]:
@@ -265,18 +134,21 @@ def report(found: Measured) -> Iterator[str]:
     yield f"  {'mean':8}" + "".join(f"{mean:12.4f}" for mean in means)
 
 
-def main(picture: Path) -> int:
-    version = flags.installed().version
+def main(folder: Path) -> int:
     if flags.interleaves():
-        raise SystemExit(f"SGLang {version} interleaves by itself; take the environment of 0.5.3")
+        raise SystemExit(
+            f"SGLang {flags.installed().version} interleaves by itself; take the environment of 0.5.3"
+        )
     found = measure()
     for row in report(found):
         print(row)
-    picture.parent.mkdir(exist_ok=True)
-    picture.write_text("".join(f"{row}\n" for row in draw(version, found)))
-    print(picture)
+    folder.mkdir(exist_ok=True)
+    for language, words in WORDS.items():
+        picture = folder / f"mrope_error_{language}.svg"
+        picture.write_text("".join(f"{row}\n" for row in draw(found, words)), encoding="utf-8")
+        print(picture)
     return int(max(map(max, found.errors["patched"].values())) / 100 > NOISE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE))
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER))

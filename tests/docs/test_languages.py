@@ -68,7 +68,7 @@ def test_the_same_pictures(picture: Path) -> None:
     twin = picture.with_name(picture.name.replace("_en.svg", "_zh.svg"))
 
     def shapes(path: Path) -> list[str]:
-        return re.findall(r"<(?:rect|path) [^>]*>", path.read_text(encoding="utf-8"))
+        return re.findall(r"<(?:rect|path|line|polyline|circle) [^>]*>", path.read_text(encoding="utf-8"))
 
     assert shapes(twin) == shapes(picture)
     assert len(shapes(picture)) > 10
