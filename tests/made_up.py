@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepeyes_patch.seams import table
-from deepeyes_patch.seams.facts import makes_no_metadata
 from deepeyes_patch.seams.rows import Seam
 
 # Names for the classes that a row describes, by the last word of the description.
@@ -32,9 +31,7 @@ def module(rows: Sequence[Seam], extra: str = "", body: str = "return 'made up'"
     for row in rows:
         last = None if row.owner is None else row.owner.shown.split()[-1]
         owner = _CLASSES.get(last or "", last)
-        inside = body.replace("return", "video_metadata =") if row.name == "__init__" else body
-        if row.demand is makes_no_metadata:
-            inside = f"video_metadata = None; {body}"
+        inside = body.replace("return", "_ =") if row.name == "__init__" else body
         classes.setdefault(owner, {})[row.name] = function(row, extra, inside)
     text = "".join(classes.pop(None).values())
     for name, functions in classes.items():

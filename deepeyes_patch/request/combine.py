@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids import video_times
 from deepeyes_patch.observe import outcomes
 from deepeyes_patch.request import frames, grids, media
-from deepeyes_patch.request.scope import Scope, entered, noted, pretokenized
+from deepeyes_patch.request.scope import Scope, current, entered, noted, pretokenized
 from deepeyes_patch.seams.wrapping import Call
 
 
@@ -62,18 +63,30 @@ def collect_items(call: Call) -> Any:
 
 
 def call_hf_processor(call: Call) -> Any:
-    """``process_mm_data``: SGLang calls the HF processor. Stock drops the times of Qwen2.5-VL's videos."""
+    """``process_mm_data``: SGLang calls the HF processor. Stock drops the times of many videos."""
     scope = pretokenized()
     if not (outcomes.is_patched("video") if scope is None else scope.request.video_count):
         return call.proceed()
     clips = call.arguments.get("videos") or []
+    if any(isinstance(clip, frames.Sampled) for clip in clips):
+        # Up to 0.5.3.post3, what `load.sample_video` returns comes here whole.
+        clips = [clip.video if isinstance(clip, frames.Sampled) else clip for clip in clips]
+        call.arguments["videos"] = clips
     times = [metadata for clip in clips if (metadata := frames.noted(clip)) is not None]
     known = 0 < len(times) == len(clips)
     if scope is not None:
         scope.video_times = times if known else []
-    if known:
-        _hand_times_on(call, clips)
-    return call.proceed()
+    if not known:
+        return call.proceed()
+    _hand_times_on(call, clips)
+    hf_output = call.proceed()
+    if hf_output.get("second_per_grid_ts") is not None:
+        # `transformers` 4 makes them from a rate for the whole call, and does not read the metadata.
+        size = call.instance._processor.video_processor.temporal_patch_size
+        hf_output["second_per_grid_ts"] = torch.tensor(
+            [video_times.seconds_per_grid(metadata, size) for metadata in times]
+        )
+    return hf_output
 
 
 def _hand_times_on(call: Call, clips: list[Any]) -> None:
@@ -111,18 +124,23 @@ def build_ids(call: Call) -> Any:
 
 
 def compute_positions(call: Call) -> Any:
-    """``get_rope_index``: it reads the token after each ``vision_start``, even after a last ``vision_start``.
+    """``get_rope_index``: give it what it needs to read the caller's ids.
 
-    If it raises although ids and media match, this SGLang does not support the model.
+    It reads the token after each ``vision_start``, even after a last ``vision_start``. If it raises although
+    ids and media match, this SGLang does not support the model.
     """
     scope = pretokenized()
     if scope is None:
+        if outcomes.is_patched("video") and current() is not None:
+            _take_groups_apart(call)
         return call.proceed()
     ids, start = call.arguments["input_ids"], call.arguments["vision_start_token_id"]
     ends_open = ids.shape[-1] > 0 and int(ids[0, -1]) == start
     if ends_open:
         # One more text token changes neither the positions before it nor the delta.
         call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
+    if scope.request.video_count:
+        _take_groups_apart(call)
     try:
         positions, delta = call.proceed()
     except (IndexError, ValueError, RuntimeError) as error:
@@ -134,3 +152,17 @@ def compute_positions(call: Call) -> Any:
             f"type {scope.model.model_type}, and raised {type(error).__name__}: {error}",
         ) from error
     return positions[..., :-1] if ends_open else positions, delta
+
+
+def _take_groups_apart(call: Call) -> None:
+    """Give a grid of its own to each group of frames that has a span of its own (Qwen3-VL).
+
+    ``get_rope_index`` needs that. From 0.5.3.post2 on it does so itself, for the model types that it knows.
+    Grids that have been taken apart stay as they are.
+    """
+    video_grids = grids.rows(call.arguments.get("video_grid_thw"), "video_grid_thw")
+    ids, token = call.arguments["input_ids"][0], call.arguments["video_token_id"]
+    begins = (ids[:-1] == call.arguments["vision_start_token_id"]) & (ids[1:] == token)
+    if video_grids and int(begins.sum()) == sum(t for t, _, _ in video_grids):
+        apart = [(1, h, w) for t, h, w in video_grids for _ in range(t)]
+        call.arguments["video_grid_thw"] = torch.tensor(apart, device=ids.device)

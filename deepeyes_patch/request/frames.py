@@ -10,9 +10,10 @@ The metadata is the dict that SGLang hands to ``transformers``; see `deepeyes_pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import wrapt
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import video_times
@@ -24,10 +25,33 @@ DEFAULT_FPS = 2.0
 _NOTE = "_deepeyes_patch_metadata"
 
 
-def sample(
-    decoder: Any, video_processor: Any, config: Mapping[str, Any]
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """The frames that the HF video processor takes, uint8 [frames, 3, height, width], and the metadata.
+class Sampled(NamedTuple):
+    """The frames of a video, uint8 [frames, 3, height, width], and the metadata: what SGLang 0.5.4 and later
+    expects of ``preprocess_video``."""
+
+    video: torch.Tensor
+    metadata: dict[str, Any]
+
+
+class Watched(wrapt.ObjectProxy):  # type: ignore[type-arg]  # 1.16 has no type parameters
+    """An open clip that knows which frames were taken out of it."""
+
+    def __init__(self, decoder: Any) -> None:
+        super().__init__(decoder)
+        self._self_indices: list[int] = []
+
+    def get_batch(self, indices: Any) -> Any:
+        """decord's method: the frames of these indices."""
+        self._self_indices = list(indices)
+        return self.__wrapped__.get_batch(indices)
+
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the frames that were taken last."""
+        return {**_of_clip(self), "frames_indices": self._self_indices}
+
+
+def sample(decoder: Any, video_processor: Any, config: Mapping[str, Any]) -> Sampled:
+    """The frames that the HF video processor takes.
 
     Parameters
     ----------
@@ -45,13 +69,8 @@ def sample(
     """
     from transformers.video_utils import VideoMetadata
 
-    total = len(decoder)
-    fps = float(decoder.avg_fps if hasattr(decoder, "avg_fps") else decoder.get_avg_fps())
-    metadata: dict[str, Any] = {
-        "fps": fps,
-        "total_num_frames": total,
-        "video_backend": "torchvision",
-    }
+    metadata = _of_clip(decoder)
+    total, fps = metadata["total_num_frames"], metadata["fps"]
     options = {key: config[key] for key in ("min_frames", "max_frames") if key in config}
     if "nframes" in config:
         options["num_frames"] = config["nframes"]
@@ -69,12 +88,17 @@ def sample(
         raise RefusedRequest(
             "video", f"a video of {total} frames at {fps:g} fps gives no frames at {options}"
         )
-    return _frames(decoder, metadata["frames_indices"]).permute(0, 3, 1, 2), metadata
+    return Sampled(_frames(decoder, metadata["frames_indices"]).permute(0, 3, 1, 2), metadata)
 
 
 def is_decoder(video: Any) -> bool:
     """Whether this is an open clip, and not frames or something preprocessed."""
     return hasattr(video, "avg_fps") or hasattr(video, "get_avg_fps")
+
+
+def _of_clip(decoder: Any) -> dict[str, Any]:
+    fps = decoder.avg_fps if hasattr(decoder, "avg_fps") else decoder.get_avg_fps()
+    return {"fps": float(fps), "total_num_frames": len(decoder), "video_backend": "torchvision"}
 
 
 def _frames(decoder: Any, indices: list[int]) -> torch.Tensor:

@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
-from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.observe import outcomes, release
+from deepeyes_patch.observe import outcomes
 from deepeyes_patch.request import frames
 from deepeyes_patch.request.scope import Scope, current, note, pretokenized
 from deepeyes_patch.seams.families import model_of
@@ -56,14 +55,12 @@ async def sample_video(call: Call) -> Any:
         config = call.get("video_config") or {}
         sampled: Any = frames.sample(decoder, scope.processor._processor.video_processor, config)
     else:
+        call.arguments["vr"] = watched = frames.Watched(decoder)
         sampled = await call.proceed()
         if not isinstance(sampled, tuple):
-            raise RefusedRequest(
-                "unsupported",
-                f"video data with input_ids: SGLang {release.version()} takes frames out of a video and does "
-                f"not return their times, so timestamps and M-RoPE positions would be wrong; 0.5.4 to 0.5.23 "
-                f"return them",
-            )
+            # Up to 0.5.3.post3, SGLang returns the frames alone.
+            frames.note(sampled, watched.metadata())
+            return sampled
     frames.note(*sampled)
     return sampled
 

@@ -60,7 +60,7 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
         _outside(padded, media) != _outside(ids, media) or not _are_padded(padded, [*images, *clips])
     ):
         raise _inexact("padded_input_ids")
-    _verify_positions(scope, result, clips, media)
+    _verify_positions(scope, result, media)
     passed_last_look(result)
 
 
@@ -82,12 +82,11 @@ def part(result: Any, name: str) -> Any:
     return result.get(name) if isinstance(result, dict) else getattr(result, name, None)
 
 
-def _verify_positions(scope: Scope, result: Any, clips: Sequence[Any], media: Sequence[Medium]) -> None:
+def _verify_positions(scope: Scope, result: Any, media: Sequence[Medium]) -> None:
     length = len(part(result, "input_ids"))
     right = positions(length, media, scope.model.spatial_merge_size)
     actual = part(result, "mrope_positions")
     if actual is None or not torch.equal(actual.cpu().long(), torch.from_numpy(right)):
-        _refuse_wrong_times(scope, clips)
         raise _inexact("M-RoPE positions")
     delta = part(result, "mrope_position_delta")
     if delta is None or int(torch.as_tensor(delta).flatten()[0]) != int(right.max()) + 1 - length:
@@ -138,21 +137,6 @@ def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:
                 "video",
                 f"video {index} of {scope.request.video_count}: SGLang {release.version()} lets "
                 f"the HF processor write {text!r} before frames that are at {right:.2f} seconds",
-            )
-
-
-def _refuse_wrong_times(scope: Scope, clips: Sequence[Any]) -> None:
-    """If the positions are wrong because SGLang has other times than the clip, refuse with that reason."""
-    parts = [getattr(clip, "second_per_grid_ts", None) for clip in clips]
-    used = [float(s) for seconds in parts if seconds is not None for s in torch.as_tensor(seconds).flatten()]
-    for index, (metadata, seconds) in enumerate(zip(scope.video_times, used, strict=False)):
-        right = video_times.seconds_per_grid(metadata, _temporal_patch_size(scope))
-        if abs(seconds - right) > 1e-6 * right:
-            raise RefusedRequest(
-                "video",
-                f"video {index} of {scope.request.video_count}: its frame groups are {right:.6g} seconds "
-                f"apart, and SGLang {release.version()} places them {seconds:.6g} seconds apart, "
-                f"so its M-RoPE positions would be wrong",
             )
 
 

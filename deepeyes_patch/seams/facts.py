@@ -5,7 +5,7 @@ They are read from the functions of the release, never from its version number.
 
 from __future__ import annotations
 
-from deepeyes_patch.seams.rows import Function, Handle, View
+from deepeyes_patch.seams.rows import Handle, View
 
 KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
 
@@ -27,12 +27,3 @@ def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
     """Whether Qwen3.5's fused kernel exists and takes only one position per token."""
     kernel = view.function(qwen3_5, KERNEL)
     return kernel is not None and not any("mrope" in name for name in kernel.parameters)
-
-
-def makes_no_metadata(function: Function) -> str | None:
-    """The problem of a ``preprocess_video`` that returns frames without their times (up to 0.5.3.post3)."""
-    return (
-        None
-        if "video_metadata" in function.names
-        else "it has no local variable video_metadata, so it seems to return frames without their times"
-    )

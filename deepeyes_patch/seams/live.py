@@ -52,7 +52,6 @@ class LiveView:
             parameters=tuple(parameters),
             is_coroutine=inspect.iscoroutinefunction(function),
             is_abstract=getattr(function, "__isabstractmethod__", False),
-            names=frozenset(code.co_varnames if code else ()),
             file=code.co_filename if code else None,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from deepeyes_patch.seams.facts import makes_artifacts, makes_no_metadata
+from deepeyes_patch.seams.facts import makes_artifacts
 from deepeyes_patch.seams.rows import Seam, having, named, nowhere
 from deepeyes_patch.seams.table_mrope import MROPE
 from deepeyes_patch.seams.table_server import AROUND_THE_PROCESSOR, SAMPLING_BATCH, TOKENIZER_MANAGER
@@ -108,23 +108,22 @@ _PROCESSOR = (
     ),
     Seam(
         *("processor", QWEN_VL, named("MRotaryEmbedding")),
-        "get_rope_index(input_ids, vision_start_token_id)",
+        "get_rope_index(input_ids, vision_start_token_id, video_token_id, video_grid_thw)",
         "request.combine:compute_positions",
         "0.5.3 -",
-        "keep it from reading past ids that end in vision_start",
+        "keep it from reading past ids that end in vision_start; give it a grid for each group of frames",
     ),
 )
 
-# The wrapper `sample_video` in a `processor` row does the work; this row says which releases allow it.
+# The wrapper `sample_video` in a `processor` row does the work.
 _VIDEO = (
     Seam(
         *("video", QWEN_VL, None),
         "async preprocess_video(vr)",
         None,
-        "0.5.4 -",
+        "0.5.3 -",
         "let the HF processor choose the frames of a video",
         reported=True,
-        demand=makes_no_metadata,
     ),
 )
 

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from tests.lab import models, processors, reference
-from tests.sglang import films, rollouts, test_mrope, test_preprocessed, test_videos, ways
+from tests.sglang import films, rollouts, test_mrope, test_preprocessed, ways
 from tests.sglang.rollouts import Request, picture
 
 PICTURES = [picture(*size) for size in rollouts.SIZES]
@@ -126,10 +126,7 @@ def videos(kind: models.Kind) -> dict[str, str]:
 
 
 def _video(folder: Path, processor: Any, scene: films.Scene, shape: Callable[..., films.Request]) -> str:
-    # A release that does not tell the times makes no ids of a text prompt that could be sent back.
-    tells = test_videos.tells_times()
-    expanded = films.of_server(folder, processor, scene) if tells else films.of_transformers(folder, scene)
-    request = shape(folder, expanded)
+    request = shape(folder, films.of_server(folder, scene))
     outcome = films.attempt(processor, list(request.ids), scene)
     if isinstance(outcome, ValueError):
         return "refused"

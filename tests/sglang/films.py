@@ -1,12 +1,14 @@
 """Pre-tokenized requests with videos, with what must come of them.
 
-Ids come from the release's own answer to the text prompt, or from ``transformers``; positions from
+Ids come from ``transformers``, which gets the clip, or the frames that SGLang takes out of it; positions from
 ``transformers``' ``get_rope_index`` with seconds computed here from the clip.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -62,7 +64,8 @@ BROKEN_SECONDS = {
 class Request:
     """What the caller sends, and what the model must see.
 
-    ``grids`` and ``video_grids`` int64 [N, 3], or None; ``seconds`` between frame groups, for each video.
+    ``grids`` and ``video_grids`` int64 [N, 3], or None; ``seconds`` between frame groups, for each video;
+    ``pixels`` and ``video_pixels`` what the HF processor makes of images and videos, where it is asked.
     """
 
     ids: list[int]
@@ -71,36 +74,65 @@ class Request:
     grids: torch.Tensor | None
     video_grids: torch.Tensor
     seconds: list[float]
+    pixels: torch.Tensor | None = None
+    video_pixels: torch.Tensor | None = None
 
 
-def of_server(folder: Path, processor: Any, scene: Scene) -> Request:
-    """Expanded as this release itself does it for the text prompt."""
-    result = attempt(processor, scene.text, scene)
-    if isinstance(result, RuntimeError) and len(scene.clips) > 1:
-        # 0.5.4 to 0.5.6.post2 fail on several videos of Qwen2.5-VL in one prompt, also as text.
-        return _one_by_one(folder, processor, scene)
-    grids = items(result, "image_grid_thw")
-    made = items(result, "video_grid_thw")
-    assert made is not None
-    return Request(result.input_ids, scene, result.input_ids, grids, made, seconds(scene, made))
+def of_server(folder: Path, scene: Scene) -> Request:
+    """Expanded as ``transformers`` does it with the frames that this release takes, and their times."""
+    taken = [processors.run(_taken(clip)) for clip in scene.clips]
+    done = reference.processor(folder)(
+        text=[scene.text],
+        images=list(scene.images) or None,
+        videos=[video for video, _ in taken],
+        video_metadata=[metadata for _, metadata in taken],
+        do_sample_frames=False,
+        return_tensors="pt",
+    )
+    ids, made = done["input_ids"][0].tolist(), done["video_grid_thw"]
+    pixels = (done.get("pixel_values"), done["pixel_values_videos"])
+    return Request(ids, scene, ids, done.get("image_grid_thw"), made, seconds(scene, made), *pixels)
 
 
-def _one_by_one(folder: Path, processor: Any, scene: Scene) -> Request:
-    """For Qwen2.5-VL, whose blocks are one span each."""
-    tokens = rollouts.vision(folder)
-    alone = [of_server(folder, processor, Scene(VIDEO, [clip], [])).video_grids for clip in scene.clips]
-    grids = rollouts.image_grids(folder, scene.images) if scene.images else None
-    lengths = {
-        tokens.video: iter([int(grid.prod()) // 4 for grid in alone]),
-        tokens.image: iter([] if grids is None else (grids.prod(dim=1) // 4).tolist()),
+class _Clip:
+    """An open clip for releases that do not say which frames they take."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reader = reader
+        self.taken: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def get_avg_fps(self) -> float:
+        return self.reader.get_avg_fps()
+
+    def get_batch(self, indices: list[int]) -> Any:
+        self.taken = indices
+        return self.reader.get_batch(indices)
+
+
+async def _taken(clip: Clip) -> tuple[torch.Tensor, dict[str, Any]]:
+    """The frames that SGLang takes out of a clip, and what ``transformers`` has to know of them."""
+    from sglang.srt.utils import load_video
+
+    reader: Any = load_video(clip.data, use_gpu=False)
+    if not tells_times():
+        reader = _Clip(reader)
+    made = await importlib.import_module(processors.MODULE).preprocess_video(reader)
+    video, indices = (made, reader.taken) if not tells_times() else (made[0], made[1]["frames_indices"])
+    return video, {
+        "fps": clip.fps,
+        "total_num_frames": clip.frames,
+        "duration": clip.frames / clip.fps,
+        "frames_indices": list(map(int, indices)),
     }
-    ids = [
-        copy
-        for token in rollouts.tokenize(folder, scene.text)
-        for copy in [token] * (next(lengths[token]) if token in lengths else 1)
-    ]
-    made = torch.cat(alone)
-    return Request(ids, scene, ids, grids, made, seconds(scene, made))
+
+
+def tells_times() -> bool:
+    """Whether this release tells the HF processor the times of frames (0.5.4 and later)."""
+    module = inspect.getmodule(processors.processor_class())
+    return "video_metadata" in inspect.getsource(module)
 
 
 def of_transformers(folder: Path, scene: Scene) -> Request:

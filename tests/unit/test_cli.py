@@ -455,7 +455,7 @@ def test_the_file_that_defines_an_imported_function_is_compared_too(tmp_path: Pa
     processors = tmp_path / "sglang" / "srt" / "multimodal" / "processors"
     processors.mkdir(parents=True)
     (processors / "qwen_vl.py").write_text("from .videos import preprocess_video\n")
-    (processors / "videos.py").write_text("async def preprocess_video(vr): video_metadata = None\n")
+    (processors / "videos.py").write_text("async def preprocess_video(vr): ...\n")
     examined = repairs.examine_all(tmp_path / "sglang", {"video"})
     assert examined["video"].state == "ready"
     assert repairs.wrapped_files([examined["video"]]) == [processors / "qwen_vl.py", processors / "videos.py"]
