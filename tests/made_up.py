@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepeyes_patch.seams import table
+from deepeyes_patch.seams.facts import GETTERS, TARGET, asks_by_no_known_getter
 from deepeyes_patch.seams.rows import Seam
 
 # Names for the classes that a row describes, by the last word of the description.
@@ -32,6 +33,8 @@ def module(rows: Sequence[Seam], extra: str = "", body: str = "return 'made up'"
         last = None if row.owner is None else row.owner.shown.split()[-1]
         owner = _CLASSES.get(last or "", last)
         inside = body.replace("return", "_ =") if row.name == "__init__" else body
+        if row.demand is asks_by_no_known_getter:
+            inside = "".join(f"{getter}.{TARGET} = " for getter in GETTERS) + f"None; {body}"
         classes.setdefault(owner, {})[row.name] = function(row, extra, inside)
     text = "".join(classes.pop(None).values())
     for name, functions in classes.items():

@@ -70,6 +70,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_http_workers.py": Row(CHECK),
     "tests/sglang/test_last_look.py": Row(CHECK),
     "tests/sglang/test_mrope.py": Row(CHECK),
+    "tests/sglang/test_on_policy.py": Row(CHECK),
     "tests/sglang/test_own_faults.py": Row(CHECK),
     "tests/sglang/test_preprocessed.py": Row(CHECK),
     "tests/sglang/test_processor.py": Row(CHECK),
@@ -120,6 +121,9 @@ TABLE: dict[str, Row] = {
     ),
     "tests/e2e/test_failed_start.py": Row(
         NIGHTLY, "tests/sglang/test_failed_start.py has the same, with a sleeping child for the scheduler"
+    ),
+    "tests/e2e/test_on_policy.py": Row(
+        NIGHTLY, "tests/sglang/test_on_policy.py has the positions of each kind of pass"
     ),
     "tests/e2e/test_parallel.py": Row(
         NIGHTLY, "the ranks take what one processor made; the rope in them is the rope of one rank"

@@ -94,4 +94,8 @@ def _mrope(view: SourceView) -> Repair:
         faults.append("Qwen3.5's fused kernel on CUDA reads t alone")
     if faults:
         return Repair(NEEDED, "; ".join(faults))
-    return Repair(NATIVE, "MRotaryEmbedding takes mrope_interleaved")
+    detail = "MRotaryEmbedding takes mrope_interleaved"
+    forward_batch = view.module(table_mrope.FORWARD_BATCH)
+    if forward_batch is not None and facts.drops_positions(view, forward_batch):
+        detail += "; but with --rl-on-policy-target images get text positions, unless mrope is on"
+    return Repair(NATIVE, detail)

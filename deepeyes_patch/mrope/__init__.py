@@ -7,4 +7,5 @@
 ``binding``          makes SGLang's ``get_rope`` return interleaved instances
 ``yarn``             gives a rope with sections the rows of a YaRN rope that has none
 ``gated_attention``  gives all three axes to Qwen3.5's fused attention kernel
+``on_policy``        keeps the positions of images under ``--rl-on-policy-target``
 """

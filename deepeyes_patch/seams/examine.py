@@ -91,7 +91,7 @@ def _problem(seam: Seam, function: Function) -> str | None:
         return f"it takes no {' and no '.join(absent)}"
     if seam.coroutine is not None and function.is_coroutine != seam.coroutine:
         return "it must be async" if seam.coroutine else "it must not be async"
-    return None
+    return None if seam.demand is None else seam.demand(function)
 
 
 def require(findings: Sequence[Finding], repair: str) -> None:

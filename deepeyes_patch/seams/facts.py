@@ -5,9 +5,18 @@ They are read from the functions of the release, never from its version number.
 
 from __future__ import annotations
 
-from deepeyes_patch.seams.rows import Handle, View
+from deepeyes_patch.seams.rows import Function, Handle, View
 
 KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
+TARGET = "rl_on_policy_target"
+# The functions by which `forward_batch_info` has asked for SGLang's arguments, oldest first.
+GETTERS = ("get_global_server_args", "get_server_args", "get_exec")
+# The methods of ForwardBatch that compute positions; the first calls the others, where there are others.
+COMPUTING = (
+    "_compute_mrope_positions",
+    "_compute_mrope_positions_decode",
+    "_compute_mrope_positions_extend",
+)
 
 
 def makes_artifacts(view: View, qwen_vl: Handle) -> bool:
@@ -27,3 +36,26 @@ def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
     """Whether Qwen3.5's fused kernel exists and takes only one position per token."""
     kernel = view.function(qwen3_5, KERNEL)
     return kernel is not None and not any("mrope" in name for name in kernel.parameters)
+
+
+def drops_positions(view: View, forward_batch_info: Handle) -> bool:
+    """Whether positions depend on ``--rl-on-policy-target``, so that images get those of text."""
+    return any(TARGET in uses for uses in _used_for_positions(view, forward_batch_info))
+
+
+def asks(getter: str, view: View, forward_batch_info: Handle) -> bool:
+    """Whether positions depend on it, and this getter is asked for it."""
+    return any({TARGET, getter} <= uses for uses in _used_for_positions(view, forward_batch_info))
+
+
+def _used_for_positions(view: View, forward_batch_info: Handle) -> list[frozenset[str]]:
+    cls = view.named(forward_batch_info, "ForwardBatch")
+    found = [] if cls is None else [view.function(cls, name) for name in COMPUTING]
+    return [function.uses for function in found if function is not None]
+
+
+def asks_by_no_known_getter(function: Function) -> str | None:
+    """The problem of a function whose positions depend on ``--rl-on-policy-target`` in an unknown way."""
+    if TARGET not in function.uses or not function.uses.isdisjoint(GETTERS):
+        return None
+    return f"it reads {TARGET}, and asks none of {', '.join(GETTERS)} for it"

@@ -52,6 +52,7 @@ class LiveView:
             parameters=tuple(parameters),
             is_coroutine=inspect.iscoroutinefunction(function),
             is_abstract=getattr(function, "__isabstractmethod__", False),
+            uses=frozenset(code.co_names if code else ()),
             file=code.co_filename if code else None,
         )
 

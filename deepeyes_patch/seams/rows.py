@@ -15,7 +15,7 @@ class Function:
     """What was found under a name.
 
     ``shown``: where it was defined, with its parameters, for messages. ``home``: the module that defined it.
-    ``flaw``: why it cannot be examined, if so.
+    ``flaw``: why it cannot be examined, if so. ``uses``: the global names and attributes in its body.
     """
 
     shown: str
@@ -24,6 +24,7 @@ class Function:
     parameters: tuple[str, ...] = ()
     is_coroutine: bool = False
     is_abstract: bool = False
+    uses: frozenset[str] = frozenset()
     file: str | None = None
 
 
@@ -114,6 +115,8 @@ class Seam:
         `status` names this row as what was patched: the owner, or the function if there is no owner.
     mark:
         An attribute that the owner gets, too: True, so that another package's patch stands aside.
+    demand:
+        A further condition on the function: the problem in words, or ``None``.
     """
 
     repair: str
@@ -131,6 +134,7 @@ class Seam:
     imported_by_name: bool = False
     reported: bool = False
     mark: str | None = None
+    demand: Callable[[Function], str | None] | None = None
 
     def __str__(self) -> str:
         return self.signature.removeprefix("async? ").removeprefix("async ")

@@ -145,12 +145,15 @@ class SourceView:
             return Function(f"class {found.node.name}", found.module.name, "not a function", file=file)
         parameters = _parameters(found.node)
         decorators = {ast.unparse(d).rpartition(".")[2] for d in found.node.decorator_list}
+        stored = {node.id for node in ast.walk(found.node) if isinstance(node, ast.Name)}
+        attributes = {node.attr for node in ast.walk(found.node) if isinstance(node, ast.Attribute)}
         return Function(
             shown=f"{found.module.name}.{found.node.name}({', '.join(parameters)})",
             home=found.module.name,
             parameters=tuple(parameters),
             is_coroutine=isinstance(found.node, ast.AsyncFunctionDef),
             is_abstract="abstractmethod" in decorators,
+            uses=frozenset(stored.union(attributes)),
             file=file,
         )
 

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from functools import partial
 
-from deepeyes_patch.seams.facts import KERNEL, ignores_interleaving, kernel_reads_t_alone
-from deepeyes_patch.seams.rows import Seam, ending, named
+from deepeyes_patch.seams.facts import (
+    COMPUTING,
+    GETTERS,
+    KERNEL,
+    asks,
+    asks_by_no_known_getter,
+    drops_positions,
+    ignores_interleaving,
+    kernel_reads_t_alone,
+)
+from deepeyes_patch.seams.rows import Seam, ending, named, nowhere
 
 ROTARY_EMBEDDING = "sglang.srt.layers.rotary_embedding"
 MODELS = ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen3_vl_moe", "sglang.srt.models.qwen3_5")
 QWEN3_5 = MODELS[-1]
+FORWARD_BATCH = "sglang.srt.model_executor.forward_batch_info"
 
 _in_rotary_embedding = partial(Seam, "mrope", ROTARY_EMBEDDING)
 _in_qwen3_5 = partial(Seam, "mrope", QWEN3_5, applies=kernel_reads_t_alone, optional_module=True)
+_in_forward_batch = partial(
+    Seam,
+    "mrope",
+    FORWARD_BATCH,
+    named("ForwardBatch"),
+    applies=drops_positions,
+    demand=asks_by_no_known_getter,
+)
 
 MROPE = (
     _in_rotary_embedding(
@@ -85,5 +103,30 @@ MROPE = (
         "0.5.15 - 0.5.18",
         "hand the rows to the kernel as its cache",
         traceable=True,
+    ),
+    _in_forward_batch(
+        f"{COMPUTING[0]}()",
+        "mrope.on_policy:compute_positions",
+        "0.5.8 -",
+        "under --rl-on-policy-target, give images the positions that the processor made",
+        door="mrope.on_policy:refuse_positions",
+    ),
+    *(
+        _in_forward_batch(f"{name}()", None, "0.5.18 -", "the function above calls it", required=nowhere)
+        for name in COMPUTING[1:]
+    ),
+    *(
+        Seam(
+            *("mrope", FORWARD_BATCH, None),
+            f"{getter}()",
+            "mrope.on_policy:hide_target",
+            releases,
+            "name no training system to the functions above",
+            applies=partial(asks, getter),
+            traceable=True,
+        )
+        for getter, releases in zip(
+            GETTERS, ("0.5.8 - 0.5.15.post1", "0.5.16 - 0.5.16", "0.5.17 -"), strict=True
+        )
     ),
 )

@@ -16,7 +16,10 @@ WRAPT_MINIMUM = "1.16"
 # The modules that run in SGLang's processes, by layer.
 MODULES = {
     "ids": ("positions", "request", "spans", "tokens", "video_blocks", "video_times"),
-    "mrope": ("binding", "building", "gated_attention", "kernel", "lanes", "rotation", "yarn"),
+    "mrope": (
+        *("binding", "building", "gated_attention", "kernel", "lanes"),
+        *("on_policy", "rotation", "yarn"),
+    ),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
         *("admit", "begin", "cleanup", "combine", "disaggregation", "features", "frames", "grids", "hashes"),

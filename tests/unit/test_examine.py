@@ -177,6 +177,18 @@ def test_a_renamed_parameter(judged: Callable[..., list[Finding]], required: row
     assert "(self, text" in finding.found
 
 
+def test_a_further_demand(judged: Callable[..., list[Finding]]) -> None:
+    def demand(function: rows.Function) -> str | None:
+        return None if "metadata" in function.uses else "it asks for no metadata"
+
+    text = """
+        def bare(vr): return vr
+        def full(vr): return vr, vr.metadata
+    """
+    findings = judged(text, seam("bare(vr)", None, demand=demand), seam("full(vr)", None, demand=demand))
+    assert [finding.problem for finding in findings] == ["it asks for no metadata", None]
+
+
 def test_a_row_that_does_not_apply_is_not_looked_for(judged: Callable[..., list[Finding]]) -> None:
     assert judged("class Processor: ...", seam("load(prompt)", applies=rows.nowhere)) == []
 
