@@ -52,6 +52,7 @@ TABLE: dict[str, Row] = {
     "tests/docs/test_search.py": Row(TEST),
     # The core of the processor suite: what a release can do in another way than the next one.
     "tests/sglang/test_admit.py": Row(CHECK),
+    "tests/sglang/test_audio.py": Row(TEST),
     "tests/sglang/test_cleanup.py": Row(CHECK),
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),

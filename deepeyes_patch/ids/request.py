@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.ids import spans, video_blocks
+from deepeyes_patch.ids import audio, spans, video_blocks
 from deepeyes_patch.ids.spans import GridTHW, IdArray, Span
 from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.ids.video_blocks import Block, Spell
@@ -45,13 +45,14 @@ class Resolution:
 
     ``ids``: the caller's ids, with single placeholders expanded. ``offsets``: (first, last) position of each
     image in ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the videos,
-    in order.
+    in order. ``audio``: (first, last) position of each audio, both inclusive.
     """
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     grids: list[GridTHW]
     videos: list[Video] = field(default_factory=list)
+    audio: list[tuple[int, int]] = field(default_factory=list)
 
 
 class PretokenizedRequest:
@@ -70,6 +71,8 @@ class PretokenizedRequest:
         The number of images; ``None`` if only the grids will tell it (preprocessed items).
     video_count:
         The number of videos.
+    audio_count:
+        The number of audios.
     expanded_only:
         Whether the images came preprocessed. Then, by SGLang's contract, every span is already expanded, so a
         single placeholder is a single token.
@@ -78,7 +81,8 @@ class PretokenizedRequest:
     ------
     RefusedRequest
         An item is not a token id; a placeholder stands outside a span; the number of image spans is not the
-        number of images; or there are fewer video spans than videos.
+        number of images, or that of audio spans not the number of audios; or there are fewer video spans than
+        videos.
     """
 
     def __init__(
@@ -89,16 +93,20 @@ class PretokenizedRequest:
         vocab_size: int | None,
         image_count: int | None,
         video_count: int = 0,
+        audio_count: int = 0,
         expanded_only: bool = False,
     ) -> None:
         values, self.ids = _token_ids(ids, vocab_size)
-        self.tokens = tokens.with_videos() if video_count else tokens
+        tokens = tokens.with_videos() if video_count else tokens
+        self.tokens = tokens.with_audio() if audio_count else tokens
         self.spans: list[Span] = spans.find_spans(values, self.tokens)
         self.video_spans: list[Span] = spans.find_video_spans(values, self.tokens)
+        self.audio_spans: list[Span] = spans.find_audio_spans(values, self.tokens)
         self.video_count = video_count
         self.expanded_only = expanded_only
         if image_count is not None:
             self._check_count(image_count)
+        audio.check_count(self.audio_spans, audio_count)
         if len(self.video_spans) < video_count:
             raise RefusedRequest(
                 "count",
@@ -116,8 +124,9 @@ class PretokenizedRequest:
         spatial_merge_size: int,
         pixel_bounds: Callable[[], str] = str,
         server_videos: ServerVideos | None = None,
+        audio_lengths: Sequence[int] = (),
     ) -> Resolution:
-        """Match every span with the grid of its image or video.
+        """Match every span with the grid of its image or video, or with the length of its audio.
 
         Parameters
         ----------
@@ -129,25 +138,25 @@ class PretokenizedRequest:
             Describes the server's effective pixel bounds, for the message; called on refusal only.
         server_videos:
             The videos, in order; ``None`` if the request has none.
+        audio_lengths:
+            How many tokens the server's processor makes of each audio.
 
         Raises
         ------
         RefusedRequest
             spatial_merge_size does not divide a grid; the number of spans is not the number of grids; the
-            length of a span is neither that of its image nor, for a raw image, 1; or a video is neither the
-            block that the server's processor makes of it nor one placeholder.
+            length of a span is neither that of its image or audio nor, for raw media, 1; or a video is
+            neither the block that the server's processor makes of it nor one placeholder.
         """
         self._check_count(len(grids))
         counts = [spans.token_count(grid, spatial_merge_size) for grid in grids]
         for index, (span, count) in enumerate(zip(self.spans, counts, strict=True)):
             if span.length != count and (span.length != 1 or self.expanded_only):
                 raise self._wrong_length(index, grids[index], count, spatial_merge_size, pixel_bounds)
+        audio.check_lengths(self.audio_spans, audio_lengths)
         if server_videos is None and not self.video_count:
-            return Resolution(
-                ids=spans.expand(self.ids, self.spans, counts),
-                offsets=spans.offsets(self.spans, counts),
-                grids=list(grids),
-            )
+            ids, offsets, sounds = audio.expand(self.ids, self.spans, counts, self.audio_spans, audio_lengths)
+            return Resolution(ids, offsets, list(grids), audio=sounds)
         return self._with_videos(list(grids), counts, spatial_merge_size, server_videos)
 
     def _wrong_length(

@@ -44,10 +44,9 @@ def find_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
         if len(where := numpy.flatnonzero(values == token)):
             raise RefusedRequest(
                 "placeholders",
-                f"input_ids hold a {modality} placeholder (token {token}) at position "
-                f"{where[0]}, and no {modality} came with them",
+                f"input_ids hold {_run(token, modality, int(where[0]), 1)}, and no {modality} came with them",
             )
-    return _spans(values, tokens, tokens.image, "image")
+    return _spans(values, tokens.image, "image", _vision(tokens))
 
 
 def find_video_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
@@ -58,24 +57,46 @@ def find_video_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
     RefusedRequest
         A placeholder stands outside a span; the message names the position.
     """
-    return [] if tokens.video is None else _spans(numpy.asarray(ids), tokens, tokens.video, "video")
+    if tokens.video is None:
+        return []
+    return _spans(numpy.asarray(ids), tokens.video, "video", _vision(tokens))
 
 
-def _spans(values: IdArray, tokens: VisionTokens, placeholder: int, modality: str) -> list[Span]:
+def find_audio_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
+    """Return the spans of the audio placeholder, in order; ``[]`` if the request has no audio.
+
+    Raises
+    ------
+    RefusedRequest
+        A placeholder does not stand between ``audio_start`` and ``audio_end``; the message names its place.
+    """
+    if tokens.audio is None:
+        return []
+    around = {"audio_start": tokens.audio_start, "audio_end": tokens.audio_end}
+    return _spans(numpy.asarray(ids), tokens.audio, "audio", around)
+
+
+def _vision(tokens: VisionTokens) -> dict[str, int | None]:
+    return {"vision_start": tokens.vision_start, "vision_end": tokens.vision_end}
+
+
+def _spans(values: IdArray, placeholder: int, modality: str, around: dict[str, int | None]) -> list[Span]:
+    """``around``: the names and ids of the tokens that stand directly before and directly after a span."""
+    (before, before_id), (after, after_id) = around.items()
     found = find_runs(values, placeholder)
     for start, length in found:
         end = start + length
-        if start == 0 or values[start - 1] != tokens.vision_start:
+        if start == 0 or values[start - 1] != before_id:
             raise RefusedRequest(
                 "placeholders",
-                f"input_ids hold {_run(placeholder, modality, start, length)} without vision_start (token "
-                f"{tokens.vision_start}) directly before it, so it belongs to no {modality}",
+                f"input_ids hold {_run(placeholder, modality, start, length)} without {before} (token "
+                f"{before_id}) directly before it, so it belongs to no {modality}",
             )
-        if end == len(values) or values[end] != tokens.vision_end:
+        if end == len(values) or values[end] != after_id:
             raise RefusedRequest(
                 "placeholders",
-                f"input_ids hold {_run(placeholder, modality, start, length)} without vision_end (token "
-                f"{tokens.vision_end}) directly after it, so it belongs to no {modality}",
+                f"input_ids hold {_run(placeholder, modality, start, length)} without {after} (token "
+                f"{after_id}) directly after it, so it belongs to no {modality}",
             )
     return found
 
@@ -148,7 +169,7 @@ def _with_lengths(ids: Sequence[int], spans: Sequence[Span], lengths: Sequence[i
 
 def _run(token: int, modality: str, start: int, length: int) -> str:
     if length == 1:
-        article = "an" if modality == "image" else "a"
+        article = "a" if modality == "video" else "an"
         return f"{article} {modality} placeholder (token {token}) at position {start}"
     return (
         f"a run of {length} {modality} placeholders (token {token}) at positions {start} to "

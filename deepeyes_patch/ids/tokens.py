@@ -11,8 +11,9 @@ class VisionTokens:
     """The special token ids of a processor.
 
     ``foreign``: placeholders of the modalities that the request does not carry, by name (``{"video":
-    151656}``). Its ids may hold none of them. ``video``: the placeholder of videos, if the request carries
-    videos.
+    151656}``). Its ids may hold none of them. ``video`` and ``audio``: the placeholders of videos and of
+    audio, if the request carries such media. ``audio_start`` and ``audio_end`` stand around placeholders of
+    audio; ``None``: the model takes no audio.
     """
 
     image: int
@@ -20,6 +21,9 @@ class VisionTokens:
     vision_end: int
     foreign: Mapping[str, int] = field(default_factory=dict)
     video: int | None = None
+    audio: int | None = None
+    audio_start: int | None = None
+    audio_end: int | None = None
 
     @property
     def placeholders(self) -> dict[str, int]:
@@ -30,3 +34,8 @@ class VisionTokens:
         """The same ids for a request that carries videos."""
         foreign = dict(self.foreign)
         return replace(self, video=foreign.pop("video"), foreign=foreign)
+
+    def with_audio(self) -> VisionTokens:
+        """The same ids for a request that carries audio."""
+        foreign = dict(self.foreign)
+        return replace(self, audio=foreign.pop("audio"), foreign=foreign)

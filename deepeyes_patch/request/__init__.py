@@ -6,6 +6,7 @@
 ``disaggregation``  with encoder disaggregation: the request receives its embeddings
 ``begin``           the processor's outermost method: check ids and media, open the scope
 ``media``           check the images and videos, before SGLang loads anything
+``audio``           check the audio
 ``load``            images and videos are loaded; the loader gets placeholders in place of the ids
 ``combine``         the HF processor runs; the caller's ids replace its re-tokenized ids
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent

@@ -12,7 +12,7 @@ from typing import Any
 from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
-from deepeyes_patch.request import grids, media, media_errors
+from deepeyes_patch.request import audio, grids, media, media_errors
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.unserved import unserved_request
 from deepeyes_patch.request.verify import verify, verify_unserved
@@ -69,14 +69,15 @@ def open_scope(
     images, preprocessed = media.checked_images(
         image_data, model.spatial_merge_size, formats_matter(), model.patch_width
     )
-    media.refuse_modalities(audio=getattr(request_obj, "audio_data", None))
     video_count = media.count_videos(getattr(request_obj, "video_data", None), preprocessed)
+    sounds = getattr(request_obj, "audio_data", None)
     request = PretokenizedRequest(
         ids,
         model.tokens,
         vocab_size=model.vocab_size,
         image_count=None if preprocessed else len(images),
         video_count=video_count,
+        audio_count=audio.count(sounds, model.tokens.audio_start, video_count, preprocessed),
         expanded_only=preprocessed,
     )
     if preprocessed:
@@ -85,7 +86,9 @@ def open_scope(
 
 
 def _unreadable(error: Exception, scope: Scope, call: Call) -> RefusedRequest:
-    came = ["an image"] * bool(call.arguments["image_data"]) + ["a video"] * bool(scope.request.video_count)
+    request = scope.request
+    came = ["an image"] * bool(call.arguments["image_data"]) + ["a video"] * bool(request.video_count)
+    came += ["an audio"] * bool(request.audio_spans)
     return RefusedRequest(
         "media", f"{' or '.join(came)} could not be loaded: {media_errors.shortened(error)}"
     )

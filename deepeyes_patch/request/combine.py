@@ -48,6 +48,8 @@ def collect_items(call: Call) -> Any:
     if scope is None:
         return items, input_ids, hf_output
     image_grids = grids.rows(hf_output.get("image_grid_thw"))
+    if scope.request.audio_spans:
+        scope.read_audio(input_ids.flatten().tolist(), hf_output["feature_attention_mask"].sum(dim=-1))
     if not scope.request.video_count:
         return items, input_ids.new_tensor(scope.resolve(image_grids).ids), hf_output
     video_grids = grids.rows(hf_output["video_grid_thw"], "video_grid_thw")
@@ -141,6 +143,10 @@ def compute_positions(call: Call) -> Any:
         call.arguments["input_ids"] = torch.cat([ids, ids.new_tensor([[start + 1]])], dim=1)
     if scope.request.video_count:
         _take_groups_apart(call)
+    if scope.audio_frames is not None:
+        # Stock names the frames of the first audio alone, and then fails over the second one beside an image.
+        kwargs = call.arguments["kwargs"] = {**call.arguments.get("kwargs", {})}
+        kwargs["audio_seqlens"] = scope.audio_frames
     try:
         positions, delta = call.proceed()
     except (IndexError, ValueError, RuntimeError) as error:

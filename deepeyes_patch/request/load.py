@@ -17,10 +17,10 @@ _RESIZE_FACTOR = 28
 
 
 def load_media(call: Call) -> Any:
-    """``load_mm_data`` and its two variants: SGLang loads the images and videos of a prompt.
+    """``load_mm_data`` and its two variants: SGLang loads the media of a prompt.
 
     Stock decodes the ids, searches the text for placeholders and tokenizes it again. Here the loader gets one
-    placeholder for each image and video, and nothing else: its text would be thrown away.
+    placeholder for each image, video and audio, and nothing else: its text would be thrown away.
     """
     scope = pretokenized()
     if scope is None:
@@ -37,6 +37,9 @@ def _placeholders(scope: Scope, image_count: int) -> str:
     if request.video_count:
         ids = [request.tokens.vision_start, request.tokens.video, request.tokens.vision_end]
         prompt += processor._processor.tokenizer.decode(ids) * request.video_count
+    if request.audio_spans:
+        ids = [request.tokens.audio_start, request.tokens.audio, request.tokens.audio_end]
+        prompt += processor._processor.tokenizer.decode(ids) * len(request.audio_spans)
     return prompt
 
 

@@ -3,7 +3,7 @@
 SGLang's loaders turn every such exception into a RuntimeError. But some images are decoded later, and some
 paths have no such loader. There, Pillow raises OSError, SyntaxError or struct.error, and base64 raises
 binascii.Error. An exception that was a RuntimeError from the start has another cause (CUDA, for example),
-unless a video decoder raised it.
+unless a decoder of videos or audio raised it.
 
 Only what proves that the request itself is wrong is the client's fault: data that cannot be decoded, a
 missing file, a URL that answers 404. A server that answers 503, or does not answer, may have the image the
@@ -21,8 +21,8 @@ from collections.abc import Iterator
 
 from deepeyes_patch.errors import InternalError
 
-# The packages that SGLang decodes videos with.
-_VIDEO_DECODERS = {"decord", "torchcodec"}
+# The packages that SGLang decodes videos and audio with.
+_DECODERS = {"decord", "soundfile", "torchcodec"}
 # The packages that fetch URLs. Up to Python 3.10, asyncio has a TimeoutError of its own.
 _FETCHERS = {"aiohttp", "asyncio", "httpcore", "httpx", "requests", "socket", "ssl", "urllib", "urllib3"}
 # Answers of the 400 kind that say nothing about the URL: too slow, too early, too many requests.
@@ -40,7 +40,7 @@ _ENCODED = r"[A-Za-z0-9+/=_-]{80,}"  # base64 and paths that nobody reads
 
 
 def is_about_media(error: BaseException) -> bool:
-    """Whether the first cause of an exception says that image or video data cannot be read."""
+    """Whether the first cause of an exception says that media cannot be read."""
     chain = list(causes(error))
     first = chain[-1]
     if any(isinstance(link, InternalError) for link in chain):
@@ -49,7 +49,7 @@ def is_about_media(error: BaseException) -> bool:
         return _is_wrong_url(chain)
     if isinstance(first, OSError) and first.errno not in _WRONG_FILE:
         return False
-    if _from_a_video_decoder(first):
+    if _from_a_decoder(first):
         return True
     if isinstance(first, _UNREADABLE):
         return True
@@ -108,10 +108,10 @@ def shortened(error: BaseException) -> str:
     return f"{name}: {text if len(text) <= _SHOWN else f'{text[:_SHOWN]} ...'}"
 
 
-def _from_a_video_decoder(error: BaseException) -> bool:
-    """Whether a video decoder raised the error. Decoders raise plain RuntimeErrors over unreadable data."""
+def _from_a_decoder(error: BaseException) -> bool:
+    """Whether a decoder raised the error. Decoders raise RuntimeErrors over unreadable videos and audio."""
     frames = traceback.walk_tb(error.__traceback__)
     modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
     # torch raises the subclasses of RuntimeError: no memory left, a device that failed. They do not count.
-    plain = type(error) is RuntimeError or type(error).__module__.partition(".")[0] in _VIDEO_DECODERS
-    return plain and not modules.isdisjoint(_VIDEO_DECODERS) and "CUDA" not in str(error)
+    plain = type(error) is RuntimeError or type(error).__module__.partition(".")[0] in _DECODERS
+    return plain and not modules.isdisjoint(_DECODERS) and "CUDA" not in str(error)

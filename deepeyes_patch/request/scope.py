@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from deepeyes_patch.errors import InternalError, RefusedRequest
-from deepeyes_patch.ids import video_blocks
+from deepeyes_patch.ids import spans, video_blocks
 from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVideos
 from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.seams.families import Model, pixel_bounds
@@ -40,6 +40,9 @@ class Scope(TextScope):
         # The ids that the HF processor has made of the request's videos, and the times of their frames.
         self.video_blocks: list[video_blocks.Block] = []
         self.video_times: list[dict[str, Any]] = []
+        # How many tokens the HF processor has made of each audio, and of how many frames of its spectrogram.
+        self.audio_lengths: list[int] = []
+        self.audio_frames: Any = None
 
     def resolve(
         self, grids: list[GridTHW], video_grids: Sequence[GridTHW] = (), tokenizer: Any = None
@@ -65,8 +68,17 @@ class Scope(TextScope):
             spell = (tokenizer or self.processor._processor.tokenizer).decode
             server_videos = ServerVideos(list(video_grids), self.video_blocks, spell)
         return self.request.resolve(
-            grids, self.model.spatial_merge_size, lambda: pixel_bounds(self.processor), server_videos
+            grids,
+            self.model.spatial_merge_size,
+            lambda: pixel_bounds(self.processor),
+            server_videos,
+            self.audio_lengths,
         )
+
+    def read_audio(self, ids: Sequence[int], frames: Any) -> None:
+        """Remember what the HF processor made of the audio: ``ids`` [T], and ``frames`` int64 [audios]."""
+        self.audio_lengths = [span.length for span in spans.find_audio_spans(ids, self.request.tokens)]
+        self.audio_frames = frames
 
     def read_video_blocks(self, ids: Sequence[int], video_grids: list[GridTHW]) -> None:
         """Find the blocks of the videos in the HF processor's ids, and remember them."""

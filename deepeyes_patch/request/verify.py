@@ -39,8 +39,12 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
     """
     images: list[Any] = []
     clips: list[Any] = []
+    sounds: list[Any] = []
     for item in part(result, "mm_items") or []:
-        (images if getattr(item, "video_grid_thw", None) is None else clips).append(item)
+        if scope.request.audio_spans and item.is_audio():
+            sounds.append(item)
+        else:
+            (images if getattr(item, "video_grid_thw", None) is None else clips).append(item)
     if image_grids is None:
         image_grids = [row for item in images for row in grids.rows(getattr(item, "image_grid_thw", None))]
     video_grids = [row for clip in clips for row in grids.rows(clip.video_grid_thw, "video_grid_thw")]
@@ -54,10 +58,14 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
         _verify_videos(scope, clips, expected)
     elif clips:
         raise _inexact("videos")
+    if [tuple(pair) for item in sounds for pair in item.offsets] != expected.audio:
+        raise _inexact("audio offsets")
     media = _media(scope, expected)
+    places = sorted([*((medium.first, medium.last) for medium in media), *expected.audio])
     # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
     if padded is not None and (
-        _outside(padded, media) != _outside(ids, media) or not _are_padded(padded, [*images, *clips])
+        _outside(padded, places) != _outside(ids, places)
+        or not _are_padded(padded, [*images, *clips, *sounds])
     ):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, media)
@@ -187,12 +195,12 @@ def _are_padded(padded: Sequence[int], items: Sequence[Any]) -> bool:
     return True
 
 
-def _outside(ids: Sequence[int], media: Sequence[Medium]) -> list[Any]:
-    """The total length, and everything between the images and videos."""
+def _outside(ids: Sequence[int], places: Sequence[tuple[int, int]]) -> list[Any]:
+    """The total length, and everything between the media. ``places``: their (first, last), both inclusive."""
     pieces: list[Any] = [len(ids)]
     position = 0
-    for medium in media:
-        pieces.append(ids[position : medium.first])
-        position = medium.last + 1
+    for first, last in places:
+        pieces.append(ids[position:first])
+        position = last + 1
     pieces.append(ids[position:])
     return pieces

@@ -134,7 +134,7 @@ def read_model(processor: Any) -> Model:
     channels = getattr(vision, "in_channels", getattr(vision, "in_chans", None))
     return Model(
         model_type=str(getattr(config, "model_type", "unknown")),
-        tokens=VisionTokens(**ids, foreign=foreign),
+        tokens=VisionTokens(**ids, foreign=foreign, **_audio_tokens(config, foreign)),
         vocab_size=_vocab_size(config),
         spatial_merge_size=merge,
         temporal_patch_size=temporal,
@@ -142,6 +142,13 @@ def read_model(processor: Any) -> Model:
         side_factor=None if patch is None else int(patch) * merge,
         patch_width=channels * temporal * patch**2 if patch and temporal and channels else None,
     )
+
+
+def _audio_tokens(config: Any, foreign: dict[str, int]) -> dict[str, int]:
+    """The tokens around an audio, if the model takes audio and its configuration names both."""
+    found = {name: getattr(config, f"{name}_token_id", None) for name in ("audio_start", "audio_end")}
+    ids = {name: token for name, token in found.items() if isinstance(token, int)}
+    return ids if "audio" in foreign and len(ids) == len(found) else {}
 
 
 def _vocab_size(config: Any) -> int | None:

@@ -15,15 +15,16 @@ WRAPT_MINIMUM = "1.16"
 
 # The modules that run in SGLang's processes, by layer.
 MODULES = {
-    "ids": ("positions", "request", "spans", "tokens", "video_blocks", "video_times"),
+    "ids": ("audio", "positions", "request", "spans", "tokens", "video_blocks", "video_times"),
     "mrope": (
         *("binding", "building", "gated_attention", "kernel", "lanes"),
         *("on_policy", "rotation", "yarn"),
     ),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
-        *("admit", "begin", "cleanup", "combine", "disaggregation", "features", "frames", "grids", "hashes"),
-        *("load", "media", "media_errors", "prompt_logprobs", "sampling", "scope", "unserved", "verify"),
+        *("admit", "audio", "begin", "cleanup", "combine", "disaggregation"),
+        *("features", "frames", "grids", "hashes", "load", "media", "media_errors"),
+        *("prompt_logprobs", "sampling", "scope", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "table_server"),
