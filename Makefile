@@ -33,7 +33,7 @@ help:
 	@echo "make unit | install | docs | sglang | e2e   one layer of \`make test\`; docs also builds the site in .site"
 	@echo "     SPEED=check | nightly   the same layer at another speed"
 	@echo "make frameworks   RL frameworks' own clients on real servers; \`make test\` has the quickest of them"
-	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/compatibility.md"
+	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/*/releases.md"
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
 	@echo "make cost [SPEED=check]   CPU seconds of each suite, and of each start of a server"

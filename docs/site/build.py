@@ -1,7 +1,6 @@
 """``.lab/docs/bin/python docs/site/build.py``: the site in ``.site``, a folder for each language. Offline.
 
-A site needs its pages in one folder. This puts the pages of a language, and the pages that both languages
-share, into ``.lab/site``, and changes the links between them.
+This puts the pages of a language and the pictures into a folder of ``.lab/site``, and adds the navigation.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from chrome import translate
 from landing import landing
-from navigation import LANGUAGES, SHARED, SHARED_FOLDER, toctrees
+from navigation import LANGUAGES, toctrees
 from sphinx.cmd.build import build_main
 from tables import break_names
 
@@ -42,18 +41,12 @@ def stage(language: str) -> Path:
     """The folder of the pages of one language."""
     folder = STAGE / language
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / SHARED_FOLDER).mkdir(parents=True)
+    folder.mkdir(parents=True)
     for source in sorted((DOCS / language).glob("*.md")):
         text = source.read_text(encoding="utf-8").replace("](../images/", "](images/")
-        for name in SHARED:
-            text = text.replace(f"](../{name}.md", f"]({SHARED_FOLDER}/{name}.md")
         if source.stem == "index":
             text += toctrees(language)
         (folder / source.name).write_text(text, encoding="utf-8")
-    for name, titles in SHARED.items():
-        text = (DOCS / f"{name}.md").read_text(encoding="utf-8").replace("](en/", "](../")
-        text = f"# {titles[language]}\n{text.partition(chr(10))[2]}"
-        (folder / SHARED_FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
     (folder / "images").symlink_to(DOCS / "images")
     return folder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from markdown_it import MarkdownIt
-from navigation import LANGUAGES, SHARED, SHARED_FOLDER
+from navigation import LANGUAGES
 
 HTML_LANGUAGES = {"en": "en", "zh": "zh-CN"}
 
@@ -67,7 +67,4 @@ def _html(text: str) -> str:
 
 def _address(path: str) -> str:
     """Of a page or a picture of ``docs``, as seen from the top of the site."""
-    page = path.removesuffix(".md")
-    if page == path:
-        return path
-    return f"en/{SHARED_FOLDER}/{page}.html" if page in SHARED else f"{page}.html"
+    return f"{path.removesuffix('.md')}.html" if path.endswith(".md") else path

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 
-# Pages of `docs` itself, which both sites hold in this folder, and their titles there.
-SHARED_FOLDER = "shared"
-SHARED = {
-    "compatibility": {"en": "Release by release", "zh": "各版本明细"},
-    "seams": {"en": "Table of seams", "zh": "挂接点总表"},
-}
-
 SECTIONS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
     (
         {"en": "Start", "zh": "开始"},
@@ -21,12 +14,12 @@ SECTIONS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
     ),
     (
         {"en": "Operate", "zh": "运维"},
-        ("troubleshooting", "compatibility", "shared/compatibility", "upgrading", "security"),
+        ("troubleshooting", "compatibility", "releases", "upgrading", "security"),
     ),
     (
         {"en": "Understand", "zh": "理解"},
         (
-            *("how_it_works", "design", "shared/seams", "mrope"),
+            *("how_it_works", "design", "seams", "mrope"),
             *("smoke", "performance", "load", "peers"),
         ),
     ),

@@ -103,7 +103,7 @@ def test_every_function_that_is_wrapped_is_named(language: str) -> None:
     text = pages.page("security", language).path.read_text(encoding="utf-8")
     step = text.partition("\n6. ")[2].partition("\n7. ")[0]
     assert "`startup/hooks.py`" in step
-    assert "(../seams.md)" in step
+    assert "(seams.md)" in step
     found = {}
     for entry in step.split("\n   - ")[1:]:
         file, *functions = re.findall(r"`([^`]+)`", entry)

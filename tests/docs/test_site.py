@@ -30,9 +30,8 @@ def linked(path: Path) -> set[Path]:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_site_has_every_page(language: str) -> None:
     written = {path.stem for path in (DOCS / language).glob("*.md")}
-    shared = {f"shared/{path.stem}" for path in DOCS.glob("*.md")}
-    assert set(site.names(language)) == written | shared
-    assert set(NAVIGATION.pages()) == (written | shared) - {"index"}
+    assert set(site.names(language)) == written
+    assert set(NAVIGATION.pages()) == written - {"index"}
     assert len(NAVIGATION.pages()) == len(set(NAVIGATION.pages()))
 
 
@@ -82,8 +81,7 @@ def test_each_language_has_words_of_its_own_around_its_pages() -> None:
     assert {"Back to top", "Start", "Toggle site navigation sidebar"} <= english
     for name, chrome in around["zh"].items():
         assert not chrome & set(site.module("chrome").CHINESE), name
-        # The headings of a shared page are English.
-        assert "/" in name or chrome & english <= NAMES, name
+        assert chrome & english <= NAMES, name
 
 
 def test_chinese_lines_are_joined_without_a_blank() -> None:

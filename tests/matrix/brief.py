@@ -1,4 +1,4 @@
-"""``python3 -m tests.matrix.brief``: from ``docs/compatibility.md`` to the short table of each language.
+"""``python3 -m tests.matrix.brief``: from ``docs/en/releases.md`` to the short table of each language.
 
 Standard library only. `tests.matrix.run` calls it whenever it writes the page.
 """
@@ -70,7 +70,7 @@ def updated(page: str, text: str, language: str) -> str:
 
 
 def write(docs: Path = DOCS) -> None:
-    text = (docs / "compatibility.md").read_text(encoding="utf-8")
+    text = (docs / "en" / "releases.md").read_text(encoding="utf-8")
     for name in PAGES:
         path = docs / name
         path.write_text(updated(path.read_text(encoding="utf-8"), text, name[:2]), encoding="utf-8")

@@ -1,9 +1,9 @@
 """``python3 -m tests.matrix.run [RELEASE ...]``: fill the table of supported releases, or a part of it.
 
 Standard library only. A release's results are kept in the lab's cache, under the digest of our package and
-of what is asked, so a run that was interrupted goes on where it stopped. Then ``docs/compatibility.md`` is
-written, with lines of older sources for releases that were not asked, and the short tables of both
-languages. Ends with 1 if a patched release is not right.
+of what is asked, so a run that was interrupted goes on where it stopped. Then ``docs/en/releases.md`` is
+written, with lines of older sources for releases that were not asked, and from it the Chinese page and the
+short tables of both languages. Ends with 1 if a patched release is not right.
 
 ``--mark`` runs nothing: the page then says which of its lines an older package made. ``make test`` demands
 that. ``--check`` ends with 1 if there are such lines.
@@ -27,9 +27,9 @@ from tests.lab import children, environments, pythons
 from tests.lab.children import ChildFailed
 from tests.lab.environments import CHECKOUT, python_of
 from tests.lab.releases import RELEASES, SERVED
-from tests.matrix import brief, table
+from tests.matrix import brief, chinese, table
 
-DOCUMENT = CHECKOUT / "docs" / "compatibility.md"
+DOCUMENT = CHECKOUT / "docs" / "en" / "releases.md"
 # Its server is started on another Python, too, where there is one.
 REFERENCE, OTHER_PYTHON = "0.5.12.post1", "3.12"
 PROBE_SECONDS = 1200
@@ -92,8 +92,7 @@ def _say_age(mark: bool) -> int:
     older = table.older(text, package_digest())
     say(f"made with an older package: {', '.join(older) or 'no line'}")
     if mark:
-        DOCUMENT.write_text(table.dated(text, package_digest()))
-        brief.write(DOCUMENT.parent)
+        _write_pages(text)
         return 0
     return 1 if older else 0
 
@@ -116,9 +115,16 @@ def _write(chosen: Sequence[str]) -> None:
     else:
         say(f"{len(RELEASES) - len(entries)} releases are missing, and there is no document to rewrite yet")
         return
-    DOCUMENT.write_text(table.dated(text, package_digest()))
-    brief.write(DOCUMENT.parent)
+    _write_pages(text)
     say(f"wrote {DOCUMENT.relative_to(CHECKOUT)}")
+
+
+def _write_pages(text: str) -> None:
+    """The English page with a word on its age, and the pages that are made from it."""
+    DOCUMENT.write_text(table.dated(text, package_digest()))
+    docs = DOCUMENT.parents[1]
+    chinese.write(docs)
+    brief.write(docs)
 
 
 def examine(name: str) -> Entry:

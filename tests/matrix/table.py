@@ -1,4 +1,4 @@
-"""From the results of the releases to ``docs/compatibility.md``. Pure; standard library only."""
+"""From the results of the releases to ``docs/en/releases.md``. Pure; standard library only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ COLUMNS = (
 _RIGHT = ("exact", "refused")
 KINDS = {"qwen3_vl": "Qwen3-VL", "qwen2_5_vl": "Qwen2.5-VL"}
 
-# The second paragraph of the page is one of these two.
+# The second paragraph of the page is one of these.
 CURRENT = "All lines were made with the package as it is here."
 OLDER = "**Older results.** The package has changed since"
+ALL_OLDER = f"{OLDER} the lines below were made; `make matrix` makes them anew."
+SOME_OLDER = f"{OLDER} {{count}} of {{all}} lines were made ({{which}}); `make matrix` makes them anew."
 
 HEAD = """\
 # Release by release
 
-Written by `make matrix`, which runs every SGLang release on PyPI from 0.5.3 on, stock and with the patch, on
-Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rewrites its line.
+This page has a line for each SGLang release on PyPI from 0.5.3 on: what is right in stock, and what with the
+patch, on Python 3.11 and a CPU. `make matrix` writes the page; do not edit it. `make matrix RELEASE=0.5.9`
+runs one release and rewrites its line.
 
 {age}
 
@@ -36,9 +39,9 @@ Python 3.11 and a CPU; do not edit. `make matrix RELEASE=0.5.9` runs one and rew
   repaired*: with the patch it does. *YaRN repaired*: a YaRN rope loses its `mrope_section` without a
   word; with the patch it keeps them. (*YaRN refused*, in older lines: such a
   model did not start.) This is the rope that Qwen3-VL uses; what
-  [mrope.md](en/mrope.md) says of Qwen3.5 on CUDA is tested elsewhere.
-- **grids**: Qwen3-VL images of {grids} of random sizes, in text prompts, whose grid in stock is not that of
-  `transformers`. *Repaired*: with the patch there are none.
+  [mrope.md](mrope.md) says of Qwen3.5 on CUDA is tested elsewhere.
+- **grids**: how many of {grids} Qwen3-VL images of random sizes, in text prompts, get a grid in stock that is
+  not that of `transformers`. *Repaired*: with the patch there are none.
 - **stock**, **patched**: how many requests to the release's own processor class are right, of {cases} for
   each of Qwen3-VL and Qwen2.5-VL: ids, image offsets, M-RoPE positions and padded ids are those that
   `transformers` makes of the caller's own ids, or, where the request cannot be served, it is refused with a
@@ -112,11 +115,10 @@ def dated(text: str, sources: str) -> str:
     if not stale:
         age = CURRENT
     elif stale == names:
-        age = f"{OLDER} the lines below were made; `make matrix` makes them anew."
+        age = ALL_OLDER
     else:
         which = _ranges(names, [name in stale for name in names])
-        count = f"{len(stale)} of {len(names)} lines were made"
-        age = f"{OLDER} {count} ({which}); `make matrix` makes them anew."
+        age = SOME_OLDER.format(count=len(stale), all=len(names), which=which)
     (place,) = (i for i, line in enumerate(lines) if line.startswith((CURRENT, OLDER)))
     lines[place] = age
     return "\n".join([*lines, ""])

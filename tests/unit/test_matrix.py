@@ -10,7 +10,7 @@ import pytest
 from deepeyes_patch.observe.release import TESTED
 from tests.lab.environments import CHECKOUT
 from tests.lab.releases import RELEASES, SERVED
-from tests.matrix import brief, run, table
+from tests.matrix import brief, chinese, run, table
 
 
 def seam(repair: str, name: str, releases: str, usable: int = 1, imported: int | None = 1) -> dict[str, Any]:
@@ -152,7 +152,9 @@ def test_what_is_not_right_is_told_and_shown(changes: dict[str, Any], fault: str
     (message,) = table.faults(changed)
     assert message.startswith("0.5.3")
     assert fault in message
-    assert cell in row([entry("0.5.2"), changed], "0.5.3")
+    entries = [entry("0.5.2"), changed]
+    assert cell in row(entries, "0.5.3")
+    assert chinese.page(table.document(entries)), "each of its words has a Chinese one"
 
 
 def test_what_stock_serves_right_is_told_by_ranges() -> None:
@@ -178,7 +180,7 @@ def test_the_table_in_the_repository_has_every_release_right() -> None:
     """What messages claim to be tested (`release.TESTED`)."""
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in (CHECKOUT / "docs" / "compatibility.md").read_text().splitlines()
+        for line in (CHECKOUT / "docs" / "en" / "releases.md").read_text().splitlines()
         if line.startswith("| 0.5.")
     ]
     rows = {found[0]: dict(zip(table.COLUMNS, found, strict=True)) for found in cells}
@@ -194,7 +196,7 @@ def test_the_table_in_the_repository_has_every_release_right() -> None:
 
 @pytest.mark.parametrize("name", brief.PAGES)
 def test_the_short_tables_are_those_of_the_whole_one(name: str) -> None:
-    text = (CHECKOUT / "docs" / "compatibility.md").read_text()
+    text = (CHECKOUT / "docs" / "en" / "releases.md").read_text()
     page = (CHECKOUT / "docs" / name).read_text()
     assert page == brief.updated(page, text, name[:2]), "run `python3 -m tests.matrix.brief`"
 
@@ -230,7 +232,7 @@ def test_summary_is_one_line() -> None:
 
 # --- the age of the lines -----------------------------------------------------------------------------
 
-PAGE = CHECKOUT / "docs" / "compatibility.md"
+PAGE = CHECKOUT / "docs" / "en" / "releases.md"
 
 
 def test_the_page_says_which_lines_an_older_package_made() -> None:
@@ -289,10 +291,11 @@ def test_what_the_digest_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_marking_and_checking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "compatibility.md"
+    page = tmp_path / "en" / "releases.md"
+    page.parent.mkdir()
     page.write_text(table.document([entry("0.5.3"), entry("0.5.9")]))
     for name in brief.PAGES:
-        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"above\n{brief.BEGIN}{brief.END}below\n")
     monkeypatch.setattr(run, "DOCUMENT", page)
     assert run.main(["--check"]) == 1
@@ -301,6 +304,7 @@ def test_marking_and_checking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "Older results" in page.read_text()
     for name in brief.PAGES:
         assert "| 0.5.3 - 0.5.9 | 4.57.1 | 2/4 | 4/4 |" in (tmp_path / name).read_text()
+    assert "较早的结果" in (tmp_path / chinese.CHINESE).read_text()
     page.write_text(page.read_text().replace("`1a2b3c`", f"`{run.package_digest()}`"))
     assert run.main(["--check"]) == 0
     assert run.main(["--mark"]) == 0
