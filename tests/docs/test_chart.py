@@ -1,17 +1,19 @@
-"""The picture of the errors of log-probs shows the figures of the table, and no other."""
+"""The pictures of the errors of log-probs show the figures of the tables, and no others."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.docs import chart
+from tests.docs import chart, turns
 from tests.docs.pages import DOCS, LANGUAGES
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_picture_is_that_of_the_table(language: str) -> None:
-    path = DOCS / "images" / f"smoke_error_{language}.svg"
-    assert path.read_text(encoding="utf-8") == chart.picture(language), "run `python -m tests.docs.chart`"
+@pytest.mark.parametrize("name", chart.PICTURES)
+def test_the_picture_is_that_of_the_table(name: str, language: str) -> None:
+    path = DOCS / "images" / f"{name}_{language}.svg"
+    drawn = chart.PICTURES[name](language)
+    assert path.read_text(encoding="utf-8") == drawn, "run `python -m tests.docs.chart`"
 
 
 def test_what_it_shows() -> None:
@@ -25,3 +27,20 @@ def test_what_it_shows() -> None:
         float(kinds[kind]) for kinds in found.values() for kind in chart.KINDS[:2] if "of" not in kinds[kind]
     ]
     assert max(worst) > 0.1
+
+
+def test_the_errors_of_the_turns_are_those_of_the_rollouts() -> None:
+    """The largest of the four turns stands in the other table, for each release and kind."""
+    rollouts = chart.measured()
+    found = turns.measured()
+    assert set(found) == set(rollouts)
+    for release, kinds in found.items():
+        assert set(kinds) == set(turns.KINDS)
+        for kind, values in kinds.items():
+            assert len(values) == 4
+            numbers = [float(value) for value in values if value[0].isdigit()]
+            if numbers:
+                assert max(numbers) == float(rollouts[release][kind]), (release, kind)
+            else:
+                assert values == ["HTTP 500", "-", "-", "-"]
+                assert "of" in rollouts[release][kind]
