@@ -67,6 +67,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_gated_attention.py::test_images": Row(TEST),
     "tests/sglang/test_grids.py": Row(CHECK),
     "tests/sglang/test_grids.py::TestResizedTwice::test_stock_differs_for_qwen3_vl": Row(NIGHTLY, _STOCK),
+    "tests/sglang/test_handover.py": Row(CHECK),
     "tests/sglang/test_hashes.py": Row(CHECK),
     "tests/sglang/test_http_workers.py": Row(CHECK),
     "tests/sglang/test_last_look.py": Row(CHECK),
@@ -89,6 +90,8 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_quickstart.py": Row(CHECK),
     "tests/e2e/test_rollout.py": Row(CHECK),
     "tests/e2e/test_rope.py": Row(CHECK),
+    "tests/e2e/test_samples.py": Row(CHECK),
+    "tests/e2e/test_samples.py::test_stock_ends": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_ways_in.py": Row(CHECK),
     # Servers of their own, or minutes.
     "tests/e2e/test_cleanup.py": Row(

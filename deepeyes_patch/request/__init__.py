@@ -11,6 +11,7 @@
 ``combine``         the HF processor runs; the caller's ids replace its re-tokenized ids
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent
 ``sampling``        with the switch ``sampling``: the model can sample no placeholder
+``handover``        the request goes to the scheduler: each of its samples gets its images
 
 Beside the path, most of it in the scheduler:
 

@@ -52,6 +52,14 @@ AROUND_THE_PROCESSOR = (
         required=nowhere,
     ),
     Seam(
+        *("processor", TOKENIZER_MANAGER, None),
+        "wrap_shm_features(obj)",
+        "request.handover:wrap_features",
+        "0.5.9 -",
+        "give each sample of a request (`n`) its images; to 0.5.12.post1, SGLang ends without it",
+        required=nowhere,
+    ),
+    Seam(
         *("processor", SERVING_CHAT, named("OpenAIServingChat")),
         "_can_reuse_text_only_prompt_ids(processed_messages)",
         "request.admit:keep_text",

@@ -17,18 +17,18 @@ WRAPT_MINIMUM = "1.16"
 MODULES = {
     "ids": ("audio", "positions", "request", "spans", "tokens", "video_blocks", "video_times"),
     "mrope": (
-        *("binding", "building", "gated_attention", "kernel", "lanes"),
-        *("on_policy", "rotation", "yarn"),
+        *("binding", "building", "gated_attention", "kernel", "lanes", "on_policy"),
+        *("rotation", "yarn"),
     ),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
-        *("admit", "audio", "begin", "cleanup", "combine", "disaggregation"),
-        *("features", "frames", "grids", "hashes", "load", "media", "media_errors"),
+        *("admit", "audio", "begin", "cleanup", "combine", "disaggregation", "features"),
+        *("frames", "grids", "handover", "hashes", "load", "media", "media_errors"),
         *("prompt_logprobs", "sampling", "scope", "unserved", "verify"),
     ),
     "seams": (
-        *("examine", "facts", "families", "live", "rows", "source", "table", "table_mrope", "table_server"),
-        "wrapping",
+        *("examine", "facts", "families", "live", "rows", "source", "table"),
+        *("table_mrope", "table_server", "wrapping"),
     ),
     "startup": ("activation", "failed_start", "hooks", "installer", "integrity", "stops"),
 }
