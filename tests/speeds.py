@@ -79,6 +79,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_reference.py": Row(CHECK),
     "tests/sglang/test_renamed.py": Row(CHECK),
     "tests/sglang/test_sampling.py": Row(CHECK),
+    "tests/sglang/test_sessions.py": Row(CHECK),
     "tests/sglang/test_sources.py": Row(CHECK),
     "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_unknown_path.py": Row(CHECK),
@@ -92,6 +93,8 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_rope.py": Row(CHECK),
     "tests/e2e/test_samples.py": Row(CHECK),
     "tests/e2e/test_samples.py::test_stock_ends": Row(NIGHTLY, _STOCK),
+    "tests/e2e/test_sessions.py": Row(CHECK),
+    "tests/e2e/test_sessions.py::test_stock": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_ways_in.py": Row(CHECK),
     # Servers of their own, or minutes.
     "tests/e2e/test_cleanup.py": Row(

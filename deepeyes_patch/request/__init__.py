@@ -17,6 +17,7 @@ Beside the path, most of it in the scheduler:
 
 ``features``         vision features that SGLang keeps are dropped when the weights change
 ``hashes``           the hash of an image, by which caches know it, depends on its grid
+``sessions``         each turn of a session has the positions of its whole prompt
 ``prompt_logprobs``  log-probs of the prompt are those of the placeholders, not of what SGLang pads them with
 
 For all of them:

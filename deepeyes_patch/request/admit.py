@@ -17,7 +17,7 @@ from typing import Any
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.observe import counters
-from deepeyes_patch.request import media
+from deepeyes_patch.request import media, sessions
 from deepeyes_patch.request.begin import open_scope
 from deepeyes_patch.request.scope import Admission, admitted
 from deepeyes_patch.request.unserved import unserved_request
@@ -33,6 +33,8 @@ async def admit(call: Call) -> Any:
     """``TokenizerManager._tokenize_one_request``."""
     request, processor = call.arguments["obj"], getattr(call.instance, "mm_processor", None)
     model = model_of(processor)
+    if model is not None:
+        sessions.refuse_broken(request)
     if getattr(request, "input_ids", None) is None or (model is None and not inherits_ours(processor)):
         return await call.proceed()
     if not request.contains_mm_input():

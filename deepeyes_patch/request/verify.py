@@ -65,7 +65,7 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
     # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
     if padded is not None and (
         _outside(padded, places) != _outside(ids, places)
-        or not _are_padded(padded, [*images, *clips, *sounds])
+        or not are_padded(padded, [*images, *clips, *sounds])
     ):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, media)
@@ -181,7 +181,7 @@ def _temporal_patch_size(scope: Scope) -> int:
     return int(size)
 
 
-def _are_padded(padded: Sequence[int], items: Sequence[Any]) -> bool:
+def are_padded(padded: Sequence[int], items: Sequence[Any]) -> bool:
     """Whether the padded ids hold each item's own padding at its offsets. Else the scheduler ends."""
     for item in items:
         for first, last in item.offsets:

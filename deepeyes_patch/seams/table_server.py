@@ -25,6 +25,9 @@ LOGPROB_RESULTS = (
     "sglang.srt.managers.scheduler_output_processor_mixin",
     "sglang.srt.managers.scheduler_components.logprob_result_processor",
 )
+SCHEDULER = "sglang.srt.managers.scheduler"
+# The module has moved once.
+SESSIONS = ("sglang.srt.managers.session_controller", "sglang.srt.session.session_controller")
 RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
 
 AROUND_THE_PROCESSOR = (
@@ -130,6 +133,31 @@ AROUND_THE_PROCESSOR = (
             optional_module=True,
         )
         for module, releases in zip(LOGPROB_RESULTS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
+    ),
+    Seam(
+        *("processor", SCHEDULER, named("Scheduler")),
+        "handle_generate_request(recv_req)",
+        "request.sessions:handle_request",
+        "0.5.3 -",
+        "sessions: whether the model is one of ours",
+    ),
+    *(
+        Seam(
+            *("processor", module, named("Session")),
+            "create_req(req)",
+            "request.sessions:create_request",
+            releases,
+            "sessions: the positions of the whole prompt, for a turn without images",
+            optional_module=True,
+        )
+        for module, releases in zip(SESSIONS, ("0.5.3 - 0.5.10.post1", "0.5.11 -"), strict=True)
+    ),
+    Seam(
+        *("processor", SCHEDULE_BATCH, named("Req")),
+        "extend_image_inputs(image_inputs)",
+        "request.sessions:extend_inputs",
+        "0.5.3 -",
+        "sessions: the positions of the whole prompt, for a turn with images",
     ),
     Seam(
         *("processor", GRPC_SERVER, None),

@@ -24,7 +24,7 @@ MODULES = {
     "request": (
         *("admit", "audio", "begin", "cleanup", "combine", "disaggregation", "features"),
         *("frames", "grids", "handover", "hashes", "load", "media", "media_errors"),
-        *("prompt_logprobs", "sampling", "scope", "unserved", "verify"),
+        *("prompt_logprobs", "sampling", "scope", "sessions", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table"),
