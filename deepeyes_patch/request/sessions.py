@@ -68,9 +68,10 @@ def handle_request(call: Call) -> Any:
 def create_request(call: Call) -> Any:
     """``Session.create_req``: the ids of a turn are joined with those before; its images come later."""
     request = call.proceed()
-    turn, inputs = call.arguments["req"], request.multimodal_inputs
+    turn = call.arguments["req"]
     if not _serving.get() or not turn.input_ids:
         return request
+    inputs = request.multimodal_inputs
     known = None if inputs is None else inputs.mrope_positions
     setattr(request, _TURN, _Turn(len(request.origin_input_ids) - len(turn.input_ids), known))
     if known is not None:
