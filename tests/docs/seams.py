@@ -55,6 +55,7 @@ def _row(seam: Seam, language: str) -> str:
     if language == "zh":
         role, owner, colon = seams_zh.role(role), seams_zh.owner(owner), "："
         releases = re.sub(r" -$", " 起", releases)
+    owner = f"`{owner}`" if owner.isascii() and owner.isidentifier() else owner
     place = f"`{seam.module.removeprefix('sglang.srt.')}`" + (f" {owner}" if owner else "")
     wrapper = f"`{seam.wrapper}`" if seam.wrapper else "-"
     return f"| {place}{colon}`{seam}` | {releases} | {role} | {wrapper} |\n"

@@ -35,8 +35,8 @@ ROLES = {
     "artifact path (0.5.20 -) and encoder disaggregation: give it one placeholder per image": (
         "artifact 路径（0.5.20 起）与编码器分离：每张图片给它一个占位符"
     ),
-    "keep it from reading past ids that end in vision_start": (
-        "id 以 vision_start 结尾时，使它不会越过末尾读取"
+    "keep it from reading past ids that end in vision_start; give it a grid for each group of frames": (
+        "id 以 vision_start 结尾时，使它不会越过末尾读取；每组帧给它一个网格"
     ),
     "stop a Qwen-VL model whose processor does not run through our wrappers": (
         "Qwen-VL 模型的处理器不经过本包的包装时，使其停止启动"
@@ -70,6 +70,21 @@ ROLES = {
     "stop a Qwen-VL model on the Rust server, which takes requests past the processor": (
         "Rust 服务器接收的请求绕过处理器：使 Qwen-VL 模型不在其上启动"
     ),
+    "give each sample of a request (`n`) its images; to 0.5.12.post1, SGLang ends without it": (
+        "请求的每次采样（`n`）各有自己的图片；否则 SGLang（至 0.5.12.post1）会终止"
+    ),
+    "sessions: whether the model is one of ours": "会话：判断模型是否由本包处理",
+    "sessions: the positions of the whole prompt, for a turn without images": (
+        "会话：本轮没有图片时，整个提示词的位置"
+    ),
+    "sessions: the positions of the whole prompt, for a turn with images": (
+        "会话：本轮有图片时，整个提示词的位置"
+    ),
+    "under --rl-on-policy-target, give images the positions that the processor made": (
+        "使用 --rl-on-policy-target 时，给图片以处理器算出的位置"
+    ),
+    "the function above calls it": "由上面的函数调用",
+    "name no training system to the functions above": "不向上面的函数报出任何训练系统",
     "let the HF processor choose the frames of a video": "由 HF 处理器选取视频的帧",
     "add a `logit_bias` that no placeholder survives": "加上使任何占位符都不会被采样的 `logit_bias`",
     "SGLang adds the bias to the logits, before it samples and before it takes log-probs": (
