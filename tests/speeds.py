@@ -53,6 +53,7 @@ TABLE: dict[str, Row] = {
     # The core of the processor suite: what a release can do in another way than the next one.
     "tests/sglang/test_admit.py": Row(CHECK),
     "tests/sglang/test_audio.py": Row(TEST),
+    "tests/sglang/test_batches.py": Row(CHECK),
     "tests/sglang/test_cleanup.py": Row(CHECK),
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),
