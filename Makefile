@@ -9,7 +9,7 @@ SERVED := 0.5.3 0.5.12.post1 0.5.23
 CHECK_SUITES := e2e-0.5.23 unit sglang-0.5.3 sglang-0.5.23 lint links
 TEST_SUITES := e2e-0.5.23 e2e-0.5.3 e2e-0.5.12.post1 install unit $(RELEASES:%=sglang-%) docs lint
 FRAMEWORKS := frameworks-0.5.12.post1 frameworks-0.5.23
-NIGHTLY_SUITES := matrix e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 $(FRAMEWORKS) load fuzz install unit \
+NIGHTLY_SUITES := matrix upstream e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 $(FRAMEWORKS) load fuzz install unit \
 	$(RELEASES:%=sglang-%) e2e-0.5.3.post1 docs lint
 
 SPEED ?= test
@@ -19,7 +19,7 @@ PYTEST := -m pytest -q --speed=$(SPEED)
 TOGETHER := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
 .PHONY: help check test nightly base suites cost coverage demo smoke lint lab unit install links docs sglang e2e \
-	frameworks matrix load fuzz clean
+	frameworks matrix load fuzz upstream clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo "make matrix [RELEASE=0.5.9]   every SGLang release, or one; writes docs/*/releases.md"
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
+	@echo "make upstream   the change made for SGLang itself, on a copy of 0.5.23, with the package off"
 	@echo "make cost [SPEED=check]   CPU seconds of each suite, and of each start of a server"
 	@echo "make coverage   after \`make nightly\`: the branches that it visited and \`make test\` does not"
 
@@ -131,6 +132,11 @@ load:
 fuzz:
 	@$(PYTHON) tests/lab/environments.py base $(or $(RELEASE),0.5.23)
 	@.lab/base/bin/python -m tests.fuzz.run $(or $(RELEASE),0.5.23)
+
+# The changes of docs/upstream, made for this release.
+upstream:
+	@$(PYTHON) tests/lab/environments.py base 0.5.23
+	@.lab/0.5.23/bin/python -W ignore -m tests.upstream.run
 
 clean:
 	rm -rf .lab .site dist

@@ -23,7 +23,7 @@ from tests.lab.environments import CHECKOUT
 FOLDER = CHECKOUT / ".lab" / "coverage"
 REPORT = FOLDER / "report.md"
 # They run no tests. Lint runs none of our code, and the others serve what the tests serve.
-UNMEASURED = ("matrix", "load", "fuzz", "lint")
+UNMEASURED = ("matrix", "upstream", "load", "fuzz", "lint")
 # Copies of the package, wherever an environment has it, count as the checkout's.
 CONFIG = f"""
 [run]

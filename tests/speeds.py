@@ -85,6 +85,10 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_table.py": Row(CHECK),
     "tests/sglang/test_unknown_path.py": Row(CHECK),
     "tests/sglang/test_unserved.py": Row(CHECK),
+    "tests/sglang/test_upstream_change.py::test_all_cases_with_the_package_on": Row(
+        NIGHTLY, "test_core_cases has the branches; the rest is what test_processor.py sends"
+    ),
+    "tests/sglang/test_upstream_change.py::test_unit_tests_fail_without_the_change": Row(NIGHTLY, _STOCK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.
     "tests/e2e/test_faults.py": Row(CHECK),
@@ -116,6 +120,7 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_smoke.py::test_stock_loses_every_sample_with_expanded_ids": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_with_one_placeholder_an_image": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_keeps_features_of_old_weights": Row(NIGHTLY, _STOCK),
+    "tests/e2e/test_upstream.py": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_ways_past.py::test_stock_looks_for_the_package_that_its_grpc_server_needs": Row(
         NIGHTLY, _STOCK
     ),

@@ -23,7 +23,7 @@ SECTIONS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
             *("smoke", "performance", "load", "peers"),
         ),
     ),
-    ({"en": "Project", "zh": "项目"}, ("faq", "glossary", "contributing", "releasing")),
+    ({"en": "Project", "zh": "项目"}, ("faq", "glossary", "contributing", "upstream", "releasing")),
 )
 
 

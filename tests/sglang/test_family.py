@@ -137,7 +137,7 @@ def assert_same(ours: processors.Processed, theirs: processors.Processed) -> Non
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_a_message(name: str, folder: Path, processor: Any, patched: None) -> None:
-    ids, images, message = REFUSALS[name](test_processor._Good(folder))
+    ids, images, message = REFUSALS[name](test_processor.Good(folder))
     with pytest.raises(RefusedRequest, match=message):
         processors.process(processor, ids, images)
 

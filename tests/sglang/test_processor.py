@@ -104,7 +104,7 @@ def _with(ids: list[int], position: int, *values: int) -> list[int]:
     return ids[:position] + list(values) + ids[position:]
 
 
-class _Good:
+class Good:
     """A good request of two images, to be spoilt: ids, spans, token ids, counts."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +117,7 @@ class _Good:
 
 
 # name -> ids, images, a regular expression that the message must match
-REFUSALS: dict[str, Callable[[_Good], tuple[list[int], list[Any], str]]] = {
+REFUSALS: dict[str, Callable[[Good], tuple[list[int], list[Any], str]]] = {
     "one pad too few": lambda g: (
         _without(g.ids, g.second),
         g.images,
@@ -212,7 +212,7 @@ def test_swapped_images_of_equal_counts_are_served_as_sent(
 
 def check_refused(name: str, folder: Path, processor: Any) -> None:
     """Refused with its message, and the next request is right."""
-    ids, images, message = REFUSALS[name](_Good(folder))
+    ids, images, message = REFUSALS[name](Good(folder))
     with pytest.raises(deepeyes_patch.RefusedRequest, match=message) as caught:
         processors.process(processor, ids, images)
     # 0.5.20 and later take these words in a ValueError as a signal to try something else.
