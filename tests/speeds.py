@@ -88,6 +88,10 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_upstream_change.py::test_all_cases_with_the_package_on": Row(
         NIGHTLY, "test_core_cases has the branches; the rest is what test_processor.py sends"
     ),
+    "tests/sglang/test_upstream_change.py::test_doctor_says_what_stock_cannot": Row(
+        NIGHTLY,
+        "tests/unit/test_unaided.py has every answer of an SGLang; the road is that of the changed one",
+    ),
     "tests/sglang/test_upstream_change.py::test_unit_tests_fail_without_the_change": Row(NIGHTLY, _STOCK),
     "tests/sglang/test_vocabulary.py::test_stock_drifts_on_them": Row(NIGHTLY, _STOCK),
     # What the two shared servers of tests/e2e are asked: one stock, one patched.

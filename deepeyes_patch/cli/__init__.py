@@ -23,7 +23,9 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 ``report``        prints them for an issue
 ``installation``  what is installed here, as files and metadata tell
 ``repairs``       which repairs this SGLang needs, and whether they fit, read in its source
+``sides``         the child processes of ``verify``: stock, patched and ``transformers``
 ``verdicts``      judges what stock and patched SGLang answered to ``verify``
+``unaided``       what ``doctor --deep`` asks stock SGLang
 ``deep``          child process of ``doctor --deep``: applies the repairs to the real SGLang
 ``probe``         starts child interpreters and checks whether they read our start-up file
 ``processes``     running processes and the records in them

@@ -94,6 +94,7 @@ def _as_json(inspection: Inspection, judged: Sequence[Finding]) -> dict[str, Any
             for name, repair in inspection.repairs.items()
         },
         "deep": inspection.deep,
+        "unaided": inspection.unaided,
     }
 
 
@@ -113,6 +114,8 @@ def _print(inspection: Inspection, judged: Sequence[Finding]) -> None:
         print(head, terminal.wrapped(f"{detail}{seams}", " " * (_LABEL + _STATE + 1)).strip())
         if inspection.deep and name in inspection.deep["repairs"]:
             _line("", f"in a real process: {inspection.deep['repairs'][name]}")
+        if inspection.unaided and name == "processor":
+            _line("", f"without it: {_unaided(inspection.unaided)}")
     for finding in judged:
         print()
         label = f"{finding.level}: "
@@ -142,6 +145,12 @@ def _print_environment(inspection: Inspection) -> None:
         _line(name, _described(name, package))
     device = (inspection.deep or {}).get("cuda") or inspection.cuda
     _line("CUDA", device or "no device seen")
+
+
+def _unaided(asked: dict[str, Any]) -> str:
+    if asked["error"]:
+        return f"not known, because SGLang could not be asked: {asked['error']}"
+    return str(asked["wrong"] or f"{asked['right']} of {asked['of']} requests come out as they should")
 
 
 def _line(label: str, text: str) -> None:

@@ -206,3 +206,12 @@ def _deep(inspection: Inspection) -> Iterator[Finding]:
     remedy = "start SGLang by itself, with DEEPEYES_PATCH=off, to see whose fault it is"
     for problem in problems:
         yield Finding("deep-failed", ERROR, problem, remedy)
+    unaided = inspection.unaided
+    if unaided and unaided["right"] == unaided["of"] > 0:
+        message = (
+            f"this SGLang needs no processor repair for images: with the repairs off, {unaided['right']} of "
+            f"{unaided['of']} requests came out as they should (a tiny Qwen3-VL). Videos, preprocessed items "
+            f"and log-probs of the prompt were not tried"
+        )
+        remedy = "ask deepeyes-patch verify --model MODEL about a model of yours, before you leave it out"
+        yield Finding("processor-native", NOTE, message, remedy)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from deepeyes_patch import settings
-from deepeyes_patch.cli import installation, probe, repairs
+from deepeyes_patch.cli import installation, probe, repairs, unaided
 from deepeyes_patch.cli.installation import Package, StartFile
 from deepeyes_patch.cli.progress import Progress
 from deepeyes_patch.cli.repairs import Repair
@@ -34,7 +34,8 @@ class Inspection:
     our package. ``damaged``: our files that differ from those that pip installed. ``overlaid``: SGLang files
     that differ from its wheel; ``None`` if that cannot be known. ``loads_plugin``: whether this SGLang loads
     the package through its entry point. ``selected``: the repairs that are switched on; ``source``: the
-    variable that selects them. ``deep``: the report of the child of ``--deep``.
+    variable that selects them. ``deep``: the report of the child of ``--deep``. ``unaided``: with ``--deep``,
+    what SGLang does with the repairs off.
     """
 
     files: list[StartFile]
@@ -51,6 +52,7 @@ class Inspection:
     repairs: dict[str, Repair]
     cuda: str | None
     deep: dict[str, Any] | None
+    unaided: dict[str, Any] | None
 
 
 def inspect(deep: bool) -> Inspection:
@@ -60,6 +62,10 @@ def inspect(deep: bool) -> Inspection:
     packages = {name: installation.package(name) for name in _PACKAGES}
     sglang = packages["sglang"]
     examined = repairs.examine_all(Path(sglang.path), selected) if sglang.path else repairs.unknown()
+    report = _import_in_child(selected) if deep else None
+    asked = unaided.ask() if report and not report["error"] else None
+    if asked and asked["right"] == asked["of"] > 0:
+        repairs.mark_unneeded(examined["processor"])
     return Inspection(
         files=installation.start_files(),
         children=probe.answers(children),
@@ -74,7 +80,8 @@ def inspect(deep: bool) -> Inspection:
         switch_error=switch_error,
         repairs=examined,
         cuda=installation.cuda_device(),
-        deep=_import_in_child(selected) if deep else None,
+        deep=report,
+        unaided=asked,
     )
 
 

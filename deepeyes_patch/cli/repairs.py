@@ -67,6 +67,13 @@ def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
     return {name: repairs[name] for name in REPAIRS}
 
 
+def mark_unneeded(processor: Repair) -> None:
+    """Say that SGLang has served expanded ids of images exactly with the repair off."""
+    if processor.state == NEEDED:
+        processor.state = NATIVE
+        processor.detail = "this SGLang serves expanded ids of images exactly by itself"
+
+
 def unknown() -> dict[str, Repair]:
     """The state of every repair if there is no SGLang."""
     return {name: Repair(UNKNOWN, "no SGLang here") for name in REPAIRS}

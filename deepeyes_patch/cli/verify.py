@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from deepeyes_patch import __version__
-from deepeyes_patch.cli import checkpoint, terminal, verdicts
+from deepeyes_patch.cli import checkpoint, sides, terminal, verdicts
 from deepeyes_patch.cli.progress import Progress
 from deepeyes_patch.cli.terminal import colour
-from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
-
-SECONDS = 900  # time limit for one child, which imports SGLang on a busy machine
 
 _LEGEND = {
     "exact": "ids, offsets, grids and M-RoPE positions are those of transformers",
@@ -62,10 +55,10 @@ def execute(arguments: argparse.Namespace) -> int:
     images = [str(_checked_file(image)) for image in arguments.image]
     with tempfile.TemporaryDirectory(prefix="deepeyes-verify-") as name:
         folder = Path(name)
-        (folder / "question.json").write_text(json.dumps({"model": model, "images": images}))
+        sides.ask(folder, {"model": model, "images": images})
         with Progress() as progress:
-            (expected,) = _run(progress, folder, "transformers")
-            stock, patched = _run(progress, folder, "stock", "patched")
+            (expected,) = sides.run(progress, folder, sides.TRANSFORMERS)
+            stock, patched = sides.run(progress, folder, sides.STOCK, sides.PATCHED)
     for name, state in patched["repairs"].items():
         if state.startswith("failed"):
             raise terminal.CommandError(
@@ -94,59 +87,6 @@ def _checked_file(image: str) -> Path:
     if not path.is_file():
         raise terminal.CommandError(f"{image} is no file.", 2)
     return path.resolve()
-
-
-def _run(progress: Progress, folder: Path, *roles: str) -> list[dict[str, Any]]:
-    """Run one child for each role, at the same time; return their answers."""
-    children: list[subprocess.Popen[bytes]] = []
-    try:
-        for role in roles:
-            children.append(_start(folder, role))
-        if not progress.wait(children, SECONDS, lambda: _doing(folder, roles)):
-            raise terminal.CommandError(
-                f"{' or '.join(roles)} did not end within {SECONDS} s: {_doing(folder, roles)}", 3
-            )
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-    return [_answer_of(folder, role, child.returncode) for role, child in zip(roles, children, strict=True)]
-
-
-def _doing(folder: Path, roles: Sequence[str]) -> str:
-    """What each child says that it is doing."""
-    files = {role: folder / f"{role}.doing" for role in roles}
-    return "; ".join(
-        f"{role}: {(file.read_text() if file.exists() else '') or 'starting'}" for role, file in files.items()
-    )
-
-
-def _start(folder: Path, role: str) -> subprocess.Popen[bytes]:
-    environ = {**os.environ, SWITCH: "1" if role == "patched" else "off", "TOKENIZERS_PARALLELISM": "false"}
-    environ.pop(RELAX_SWITCH, None)
-    with (folder / f"{role}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "deepeyes_patch.verification.child", role, str(folder)],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-
-
-def _answer_of(folder: Path, role: str, code: int) -> dict[str, Any]:
-    file = folder / f"{role}.json"
-    if not file.exists():
-        log = (folder / f"{role}.log").read_text(errors="replace")
-        tail = "\n".join(log.strip().splitlines()[-8:])
-        raise terminal.CommandError(
-            f"the {role} child ended with {code} and no answer. Its last words:\n{tail}\n"
-            f"`deepeyes-patch doctor --deep` shows whether SGLang can be imported here at all.",
-            3,
-        )
-    answer: dict[str, Any] = json.loads(file.read_text())
-    return answer
 
 
 # --- writing ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The role ``transformers`` reads ``FOLDER/question.json`` and writes the requests and the expected values to
 ``transformers.json``. The roles ``stock`` and ``patched`` answer these requests, in ``stock.json`` and
-``patched.json``.
+``patched.json``; where the question says so, only until one that should be served is not.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def _ask_sglang(question: dict[str, Any], folder: Path, doing: Callable[[str], N
             again = _answer(loop, processor, case, images)
             answer["unsteady"] = _differing(answer.get("keys", {}), again.get("keys", {}))
         answers.append(answer)
+        if question.get("stops") and case["kind"] == requests.IDS and "error" in answer:
+            break
         if answer.get("error", "").startswith("TimeoutError"):
             processor = build()
     doing("rotating")

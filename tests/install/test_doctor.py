@@ -435,6 +435,8 @@ def test_deep_where_sglang_cannot_be_imported(environment: Interpreter) -> None:
     code, report = doctor(environment, "--deep", **ON)
     assert (code, ids(report)) == (1, ["deep-failed"])
     assert "torch" in finding(report, "deep-failed")["message"]
+    # Nothing is asked then. "processor-native" is in tests/sglang/test_upstream_change.py.
+    assert report["unaided"] is None
 
 
 def test_every_finding_is_documented_and_tested_here() -> None:

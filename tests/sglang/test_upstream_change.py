@@ -5,7 +5,12 @@ Here are the core cases, with our package off and on. ``make upstream`` has all 
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +56,32 @@ def test_all_cases_with_the_package_on(copy: Path, tmp_path: Path) -> None:
         for rows in by_way.values():
             assert {rows[case] for case in cases.OUTSIDE} == {cases.REFUSED}
             assert rows[cases.DRIFTS[0]] == cases.EXACT
+
+
+def doctor(**environ: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What ``doctor --deep`` says about the processor repair, and all that it says."""
+    command = [sys.executable, "-m", "deepeyes_patch", "doctor", "--deep", "--json"]
+    clean = {name: value for name, value in os.environ.items() if name not in run.OFF}
+    done = subprocess.run(command, env={**clean, **environ}, capture_output=True, text=True, timeout=SECONDS)
+    report = json.loads(done.stdout)
+    return report["repairs"]["processor"], report
+
+
+def test_doctor_notices(copy: Path) -> None:
+    """By what SGLang does: the copy has the version of the release."""
+    repair, report = doctor(PYTHONPATH=str(copy))
+    assert report["unaided"] == {"right": 8, "of": 8, "wrong": None, "error": None}
+    assert repair["state"] == "native"
+    (note,) = (one for one in report["findings"] if one["id"] == "processor-native")
+    assert "8 of 8 requests" in note["message"]
+    assert "processor" not in report["verdict"]
+
+
+def test_doctor_says_what_stock_cannot() -> None:
+    repair, report = doctor()
+    assert report["unaided"]["wrong"].startswith("every image expanded: HTTP 500")
+    assert repair["state"] == "needed"
+    assert "processor-native" not in {one["id"] for one in report["findings"]}
 
 
 @pytest.mark.parametrize("name", changes.names())
