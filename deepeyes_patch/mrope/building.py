@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from deepeyes_patch.errors import DeepEyesPatchError
 from deepeyes_patch.observe import outcomes
+from deepeyes_patch.seams.table_mrope import MODEL_SUFFIX, MODELS
 from deepeyes_patch.seams.wrapping import Call
 
 # Set while a model is built whose rotary lanes transformers always interleaves, whatever the config says.
@@ -23,6 +27,30 @@ def build_model(call: Call) -> None:
     outcomes.raise_failure("mrope")
     with building():
         call.proceed()
+
+
+def refuse_built() -> None:
+    """Refuse a process that has built such a model already: the model keeps the ropes that it has.
+
+    Raises
+    ------
+    DeepEyesPatchError
+        An object of one of their classes is alive.
+    """
+    classes = tuple(
+        value
+        for name in MODELS
+        for value in list(vars(sys.modules.get(name, object)).values())
+        if isinstance(value, type) and value.__module__ == name and value.__name__.endswith(MODEL_SUFFIX)
+    )
+    # Not `isinstance`: it would ask proxies for their class.
+    built = {type(found).__name__ for found in gc.get_objects() if issubclass(type(found), classes)}
+    if built:
+        raise DeepEyesPatchError(
+            f"deepeyes-patch cannot apply its 'mrope' repair: this process has built "
+            f"{', '.join(sorted(built))} already, which keeps SGLang's own ropes. Call "
+            f"deepeyes_patch.install() before the model is built"
+        )
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ ROTARY_EMBEDDING = "sglang.srt.layers.rotary_embedding"
 MODELS = ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen3_vl_moe", "sglang.srt.models.qwen3_5")
 QWEN3_5 = MODELS[-1]
 FORWARD_BATCH = "sglang.srt.model_executor.forward_batch_info"
+MODEL_SUFFIX = "ForConditionalGeneration"
 
 _in_rotary_embedding = partial(Seam, "mrope", ROTARY_EMBEDDING)
 _in_qwen3_5 = partial(Seam, "mrope", QWEN3_5, applies=kernel_reads_t_alone, optional_module=True)
@@ -61,7 +62,7 @@ MROPE = (
     ),
     *(
         Seam(
-            *("mrope", module, ending("ForConditionalGeneration")),
+            *("mrope", module, ending(MODEL_SUFFIX)),
             "__init__()",
             "mrope.building:build_model",
             releases,

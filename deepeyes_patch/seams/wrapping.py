@@ -240,24 +240,29 @@ def restore_all() -> None:
         else:
             setattr(placement.owner, placement.name, placement.original)
         if isinstance(placement.owner, ModuleType):
-            for module in _holders(placement.name, placement.wrapper):
-                setattr(module, placement.name, placement.original)
+            for module, name in _holders(placement.wrapper):
+                setattr(module, name, placement.original)
 
 
-def hand_to_importers(owner: Any, name: str, original: Any, home: str) -> None:
-    """Give our wrapper to every module below ``home`` that imported the original by name before.
+def hand_to_importers(owner: Any, name: str, original: Any) -> None:
+    """Give our wrapper to every module that imported the original before, under whatever name.
 
-    `restore_all` gives the original back to them, and to those that imported our wrapper since.
+    A model may lie outside of SGLang. `restore_all` gives the original back to them, and to those that
+    imported our wrapper since.
     """
     wrapper = getattr(owner, name)
-    for module in _holders(name, original):
-        if module.__name__.startswith(home):
-            setattr(module, name, wrapper)
+    for module, alias in _holders(original):
+        setattr(module, alias, wrapper)
 
 
-def _holders(name: str, function: Any) -> list[Any]:
-    """The modules in which ``name`` is this very function."""
-    return [m for m in list(sys.modules.values()) if getattr(m, "__dict__", {}).get(name) is function]
+def _holders(function: Any) -> list[tuple[Any, str]]:
+    """(module, name) of each global that is this very function."""
+    return [
+        (module, name)
+        for module in list(sys.modules.values())
+        for name, value in list((getattr(module, "__dict__", None) or {}).items())
+        if value is function
+    ]
 
 
 def _signature_of(wrapped: Callable[..., Any]) -> inspect.Signature:

@@ -91,7 +91,7 @@ def _wrap(finding: Finding, wrapper: Any) -> None:
     if finding.seam.mark is not None:
         wrapping.mark(finding.handle, finding.seam.mark)
     if finding.seam.imported_by_name:
-        wrapping.hand_to_importers(finding.handle, name, original, home="sglang.")
+        wrapping.hand_to_importers(finding.handle, name, original)
 
 
 def _close_doors(repair: str, rows: Sequence[Seam]) -> None:

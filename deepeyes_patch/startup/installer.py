@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from deepeyes_patch import bootstrap, settings
 from deepeyes_patch.errors import SettingsError
+from deepeyes_patch.mrope import building
 from deepeyes_patch.observe import outcomes
 from deepeyes_patch.seams import wrapping
 from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
@@ -39,7 +40,8 @@ def install(repairs: Iterable[str] | None = None) -> None:
         A repair is unknown, ``video`` comes without ``processor``, or an environment variable has an unknown
         value.
     DeepEyesPatchError
-        wrapt is too old, or the installation is damaged.
+        wrapt is too old, the installation is damaged, or this process has built a model already that keeps
+        SGLang's own ropes.
     """
     selected = settings.read(os.environ)
     if repairs is None:
@@ -55,6 +57,8 @@ def install(repairs: Iterable[str] | None = None) -> None:
     integrity.require_wrapt()
     integrity.require_all_modules()
     with hooks.lock:
+        if "mrope" in wanted - outcomes.wanted():
+            building.refuse_built()
         if not outcomes.wanted():
             _environment.clear()
             _environment.update({SWITCH: os.environ[SWITCH]} if SWITCH in os.environ else {})

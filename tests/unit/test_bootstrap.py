@@ -313,15 +313,13 @@ deepeyes_patch.install()
     assert patched.run(program + HOOKS_LIVE).printed() == "True"
 
 
-def test_modules_of_sglang_that_imported_the_function_by_name_before(
-    patched: Interpreter, tmp_path: Path
-) -> None:
+def test_modules_that_imported_the_function_before(patched: Interpreter, tmp_path: Path) -> None:
     """They hold the original. Before the rebuild it stayed with them: *patched*, said `status`, and was not.
 
-    A module of anybody else's keeps what it has taken.
+    So does a module of anybody else's, under whatever name it has taken the function.
     """
     (tmp_path / "mine.py").write_text(
-        "from sglang.srt.managers.multimodal_processor import get_mm_processor\n"
+        "from sglang.srt.managers.multimodal_processor import get_mm_processor as make\n"
     )
     program = f"""
 import sys
@@ -334,7 +332,8 @@ sys.modules["sglang.srt.engine"] = engine
 original = multimodal_processor.get_mm_processor
 import deepeyes_patch
 def kinds():
-    return [type(m.get_mm_processor).__name__ for m in (multimodal_processor, engine, mine)]
+    functions = multimodal_processor.get_mm_processor, engine.get_mm_processor, mine.make
+    return [type(function).__name__ for function in functions]
 deepeyes_patch.install()
 print(*kinds())
 deepeyes_patch.install()
@@ -343,7 +342,7 @@ deepeyes_patch.uninstall()
 print(*kinds(), engine.get_mm_processor is original)
 """
     assert patched.run(program).printed().splitlines() == [
-        "SeamWrapper SeamWrapper function",
+        "SeamWrapper SeamWrapper SeamWrapper",
         "function",
         "function function function True",
     ]
