@@ -71,6 +71,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_handover.py": Row(CHECK),
     "tests/sglang/test_hashes.py": Row(CHECK),
     "tests/sglang/test_http_workers.py": Row(CHECK),
+    "tests/sglang/test_imported_again.py": Row(TEST),
     "tests/sglang/test_last_look.py": Row(CHECK),
     "tests/sglang/test_late_install.py": Row(CHECK),
     "tests/sglang/test_mrope.py": Row(CHECK),

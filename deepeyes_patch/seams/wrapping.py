@@ -212,6 +212,11 @@ def displaced() -> list[tuple[str, Any]]:
     ]
 
 
+def forget(module: ModuleType) -> None:
+    """A module is executed once more: the functions that were wrapped in it are gone."""
+    _placements[:] = [placement for placement in _placements if placement.owner is not module]
+
+
 def restore_all() -> None:
     """Put every original back.
 

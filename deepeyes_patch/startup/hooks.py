@@ -24,7 +24,7 @@ from deepeyes_patch.seams import table, wrapping
 from deepeyes_patch.seams.examine import Finding, examine, require
 from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.rows import Seam
-from deepeyes_patch.startup import integrity
+from deepeyes_patch.startup import again, integrity
 from deepeyes_patch.startup import stops as _stops  # noqa: F401
 
 Hook = Callable[[ModuleType], None]
@@ -53,6 +53,7 @@ def _make(repair: str, module_name: str) -> Hook:
         with lock:
             if repair not in outcomes.wanted():
                 return
+            again.finder.remember(module_name, repair, hook)
             try:
                 words = _patch(repair, rows)
             except Exception as error:  # any error must be raised later, where it stops SGLang

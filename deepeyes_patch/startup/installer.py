@@ -15,7 +15,7 @@ from deepeyes_patch.mrope import building
 from deepeyes_patch.observe import outcomes
 from deepeyes_patch.seams import wrapping
 from deepeyes_patch.settings import DEFAULT, REPAIRS, SWITCH
-from deepeyes_patch.startup import hooks, integrity
+from deepeyes_patch.startup import again, hooks, integrity
 
 # The switch as it was before `install`.
 _environment: dict[str, str] = {}
@@ -84,6 +84,7 @@ def uninstall() -> None:
     """
     with hooks.lock:
         wrapping.restore_all()
+        again.finder.forget()
         outcomes.forget()
         os.environ.pop(SWITCH, None)
         os.environ.update(_environment)

@@ -30,7 +30,7 @@ MODULES = {
         *("examine", "facts", "families", "live", "rows", "source", "table"),
         *("table_mrope", "table_server", "wrapping"),
     ),
-    "startup": ("activation", "failed_start", "hooks", "installer", "integrity", "stops"),
+    "startup": ("activation", "again", "failed_start", "hooks", "installer", "integrity", "stops"),
 }
 
 

@@ -263,7 +263,7 @@ assert not any(thread.is_alive() for thread in threads), "deadlock"
 assert not problems, problems
 """
     out = patched.run(program + HOOKS_LIVE + FINDERS, environ=ON).printed()
-    assert out == "True\nImportHookFinder"
+    assert out == "True\nAgainFinder ImportHookFinder"
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
