@@ -78,6 +78,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_on_policy.py": Row(CHECK),
     "tests/sglang/test_own_faults.py": Row(CHECK),
     "tests/sglang/test_preprocessed.py": Row(CHECK),
+    "tests/sglang/test_preprocessed_videos.py": Row(TEST),
     "tests/sglang/test_processor.py": Row(CHECK),
     "tests/sglang/test_reference.py": Row(CHECK),
     "tests/sglang/test_renamed.py": Row(CHECK),

@@ -6,7 +6,7 @@ A *span* is a run of placeholders between ``vision_start`` and ``vision_end``; s
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy
@@ -15,19 +15,19 @@ from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import audio, spans, video_blocks
 from deepeyes_patch.ids.spans import GridTHW, IdArray, Span
 from deepeyes_patch.ids.tokens import VisionTokens
-from deepeyes_patch.ids.video_blocks import Block, Spell
+from deepeyes_patch.ids.video_blocks import Block, Expanded, Spell
 
 
 @dataclass(frozen=True)
 class ServerVideos:
     """What the server's HF processor made of a request's videos.
 
-    ``grids``: (t, h, w) of each video, in patches. ``blocks``: the ids of each video. ``spell`` turns ids
-    into text.
+    ``grids``: (t, h, w) of each video, in patches. ``blocks``: the ids of each video, or how many they must
+    be. ``spell`` turns ids into text.
     """
 
     grids: list[GridTHW]
-    blocks: list[Block]
+    blocks: list[Block | Expanded]
     spell: Spell
 
 
@@ -68,14 +68,14 @@ class PretokenizedRequest:
         How many rows the model's embedding has. SGLang clamps ids beyond it to the nearest row. ``None`` if
         the configuration does not say it: then only negative ids are refused.
     image_count:
-        The number of images; ``None`` if only the grids will tell it (preprocessed items).
+        The number of images.
     video_count:
         The number of videos.
     audio_count:
         The number of audios.
-    expanded_only:
-        Whether the images came preprocessed. Then, by SGLang's contract, every span is already expanded, so a
-        single placeholder is a single token.
+    expanded:
+        Which images came preprocessed. By SGLang's contract, their spans are already expanded, so a single
+        placeholder is a single token.
 
     Raises
     ------
@@ -91,10 +91,10 @@ class PretokenizedRequest:
         tokens: VisionTokens,
         *,
         vocab_size: int | None,
-        image_count: int | None,
+        image_count: int,
         video_count: int = 0,
         audio_count: int = 0,
-        expanded_only: bool = False,
+        expanded: Collection[int] = (),
     ) -> None:
         values, self.ids = _token_ids(ids, vocab_size)
         tokens = tokens.with_videos() if video_count else tokens
@@ -103,9 +103,8 @@ class PretokenizedRequest:
         self.video_spans: list[Span] = spans.find_video_spans(values, self.tokens)
         self.audio_spans: list[Span] = spans.find_audio_spans(values, self.tokens)
         self.video_count = video_count
-        self.expanded_only = expanded_only
-        if image_count is not None:
-            self._check_count(image_count)
+        self.expanded = expanded
+        self._check_count(image_count)
         audio.check_count(self.audio_spans, audio_count)
         if len(self.video_spans) < video_count:
             raise RefusedRequest(
@@ -151,7 +150,7 @@ class PretokenizedRequest:
         self._check_count(len(grids))
         counts = [spans.token_count(grid, spatial_merge_size) for grid in grids]
         for index, (span, count) in enumerate(zip(self.spans, counts, strict=True)):
-            if span.length != count and (span.length != 1 or self.expanded_only):
+            if span.length != count and (span.length != 1 or index in self.expanded):
                 raise self._wrong_length(index, grids[index], count, spatial_merge_size, pixel_bounds)
         audio.check_lengths(self.audio_spans, audio_lengths)
         if server_videos is None and not self.video_count:
@@ -174,7 +173,7 @@ class PretokenizedRequest:
             f"from position {span.start} on"
         )
         sizes = f"grid_thw {t}x{h}x{w}, spatial_merge_size {spatial_merge_size}"
-        if self.expanded_only:
+        if index in self.expanded:
             return RefusedRequest(
                 "length", f"{sent}, and the image_grid_thw that came with it makes {count} ({sizes})"
             )
@@ -219,14 +218,14 @@ class PretokenizedRequest:
         ids = spans.expand(ids, images, counts)
         runs = iter(spans.find_video_spans(ids, self.tokens))
         videos = []
-        for block, grid in zip(blocks, server_videos.grids, strict=True):
+        for place, grid in zip(places, server_videos.grids, strict=True):
             t, h, w = grid
-            if sum(block.lengths) != spans.token_count(grid, spatial_merge_size):
+            own = [next(runs) for _ in range(place.spans)]
+            count = sum(run.length for run in own)
+            if count != spans.token_count(grid, spatial_merge_size):
                 raise RefusedRequest(
-                    "video",
-                    f"the server made a video of grid_thw {t}x{h}x{w}, and {sum(block.lengths)} tokens of it",
+                    "video", f"the server made a video of grid_thw {t}x{h}x{w}, and {count} tokens of it"
                 )
-            own = [next(runs) for _ in block.lengths]
             videos.append(Video([(run.start, run.start + run.length - 1) for run in own], grid))
         return Resolution(ids=ids, offsets=spans.offsets(images, counts), grids=grids, videos=videos)
 

@@ -40,15 +40,33 @@ class Block:
     labels: list[list[int]]
 
 
+@dataclass(frozen=True)
+class Expanded:
+    """A video that came preprocessed, so that its ids are the caller's, expanded.
+
+    ``count`` placeholders, in one span, or in one span for each of ``groups`` groups of frames.
+    """
+
+    count: int
+    groups: int
+
+    def lengths(self, own: Sequence[int]) -> list[int] | None:
+        """The lengths of its spans, if the spans of these lengths begin with it."""
+        apart = [self.count // self.groups] * self.groups
+        return next((whole for whole in ([self.count], apart) if list(own[: len(whole)]) == whole), None)
+
+
 class Place(NamedTuple):
     """Which of the caller's spans belong to a video: from ``first`` up to, but not including, ``stop``.
 
-    ``short``: the video is one placeholder, which stands for the whole block.
+    ``short``: the video is one placeholder, which stands for the whole block. ``spans``: how many spans the
+    video has in the end.
     """
 
     first: int
     stop: int
     short: bool
+    spans: int
 
 
 def read_blocks(
@@ -103,7 +121,7 @@ def read_blocks(
 def find_places(
     ids: Sequence[int],
     video_spans: Sequence[Span],
-    blocks: Sequence[Block],
+    blocks: Sequence[Block | Expanded],
     spell: Spell,
     describe: Callable[[int], str],
 ) -> list[Place]:
@@ -114,7 +132,7 @@ def find_places(
     ids, video_spans:
         The caller's ids, and the spans of the video placeholder in them.
     blocks:
-        What the server's processor makes of each video, in order.
+        What the server's processor makes of each video, or how it must be expanded, in order.
     spell:
         Turns ids into text; called on labels, and only if their ids differ.
     describe:
@@ -136,11 +154,18 @@ def find_places(
                 f"{video}: input_ids hold no span (vision_start, placeholders, vision_end) for it; their "
                 f"{len(video_spans)} span(s) of video placeholders belong to the videos before it",
             )
-        problem = _mismatch(ids, video_spans, at, block, spell)
+        if isinstance(block, Expanded):
+            own = block.lengths([span.length for span in video_spans[at : at + block.groups]])
+            if own is None:
+                raise RefusedRequest("length", f"{video}: {_not_expanded(video_spans[at], block)}")
+            places.append(Place(at, at + len(own), False, len(own)))
+            at = places[-1].stop
+            continue
+        problem, count = _mismatch(ids, video_spans, at, block, spell), len(block.lengths)
         if problem is None:
-            places.append(Place(at, at + len(block.lengths), False))
+            places.append(Place(at, at + count, False, count))
         elif video_spans[at].length == 1 and not _labelled(ids, video_spans, at, block, spell):
-            places.append(Place(at, at + 1, True))
+            places.append(Place(at, at + 1, True, count))
         else:
             raise RefusedRequest("video", f"{video}: {problem} ({describe(index)})")
         at = places[-1].stop
@@ -155,19 +180,29 @@ def find_places(
 
 
 def splice(
-    ids: Sequence[int], video_spans: Sequence[Span], places: Sequence[Place], blocks: Sequence[Block]
+    ids: Sequence[int],
+    video_spans: Sequence[Span],
+    places: Sequence[Place],
+    blocks: Sequence[Block | Expanded],
 ) -> list[int]:
     """Return ``ids`` with every short placeholder, and the two ids around it, replaced by its block."""
     result: list[int] = []
     position = 0
     for place, block in zip(places, blocks, strict=True):
-        if place.short:
+        if place.short and isinstance(block, Block):
             start = video_spans[place.first].start
             result += ids[position : start - 1]
             result += block.ids
             position = start + 2
     result += ids[position:]
     return result
+
+
+def _not_expanded(span: Span, video: Expanded) -> str:
+    return (
+        f"input_ids hold {span.length} video placeholders for it from position {span.start} on, and the "
+        f"video_grid_thw that came with it makes {video.count}, in one span or in {video.groups}"
+    )
 
 
 def _mismatch(

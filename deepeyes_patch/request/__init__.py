@@ -25,6 +25,8 @@ For all of them:
 ``scope``           the state of a request, and how it travels to a worker thread
 ``grids``           (t, h, w) of images and videos, read from tensors, arrays and lists
 ``frames``          the frames of a video, and their times
+``item_checks``     what preprocessed items hold
+``preprocessed``    images and videos that the caller's HF processor, or an encoder, has worked on
 ``media_errors``    whether an unreadable image or video caused an exception of SGLang
 ``unserved``        requests to classes that handle ids by themselves
 """

@@ -19,6 +19,7 @@ from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.observe import counters
 from deepeyes_patch.request import media, sessions
 from deepeyes_patch.request.begin import open_scope
+from deepeyes_patch.request.preprocessed import is_preprocessed
 from deepeyes_patch.request.scope import Admission, admitted
 from deepeyes_patch.request.unserved import unserved_request
 from deepeyes_patch.request.verify import part, verify, verify_unserved
@@ -85,7 +86,7 @@ def _judge(processor: Any, model: Model, request: Any, ids: list[int], images: A
 
 async def _admit_unserved(call: Call, request: Any, processor: Any) -> Any:
     unserved, images = unserved_request(processor, request.input_ids), _listed(request.image_data) or []
-    if not any(map(media.is_preprocessed, images)):
+    if not any(map(is_preprocessed, images)):
         unserved.check_placeholders(len(images))
     tokenized = await call.proceed()
     verify_unserved(unserved, _inputs(tokenized))

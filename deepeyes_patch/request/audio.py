@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.request import media
+from deepeyes_patch.request import media, preprocessed
 
 
-def count(audio_data: Any, audio_start: int | None, videos: int, preprocessed_images: bool) -> int:
+def count(audio_data: Any, audio_start: int | None, images: Sequence[Any], videos: Sequence[Any]) -> int:
     """The number of audios. Each must be a file, which SGLang decodes itself.
 
     Parameters
     ----------
     audio_start:
         The id of the token before an audio; ``None``: deepeyes-patch serves no audio of this model.
-    videos:
-        The number of videos in the same request.
+    images, videos:
+        What else the request holds.
 
     Raises
     ------
@@ -35,7 +36,7 @@ def count(audio_data: Any, audio_start: int | None, videos: int, preprocessed_im
                 f"audio_data[{index}] is of type {type(item).__name__}; with input_ids, send a path, URL, "
                 f"data URL or the bytes of a file",
             )
-    if len(items) and (videos or preprocessed_images):
+    if len(items) and (videos or any(map(preprocessed.is_preprocessed, images))):
         raise RefusedRequest(
             "unsupported",
             f"audio beside {'videos' if videos else 'preprocessed images'} with input_ids: deepeyes-patch "

@@ -12,7 +12,7 @@ from typing import Any
 from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
-from deepeyes_patch.request import audio, grids, media, media_errors
+from deepeyes_patch.request import audio, grids, item_checks, media, media_errors, preprocessed
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.unserved import unserved_request
 from deepeyes_patch.request.verify import verify, verify_unserved
@@ -66,23 +66,31 @@ def open_scope(
     RefusedRequest
         The request cannot be served, whatever SGLang makes of it.
     """
-    images, preprocessed = media.checked_images(
-        image_data, model.spatial_merge_size, formats_matter(), model.patch_width
+    limits = item_checks.Limits(
+        model.spatial_merge_size, formats_matter(), model.patch_width, model.tokens_per_second is not None
     )
-    video_count = media.count_videos(getattr(request_obj, "video_data", None), preprocessed)
+    video_data = getattr(request_obj, "video_data", None)
+    images, videos = preprocessed.parted(
+        [] if image_data is None else list(image_data),
+        [] if video_data is None else media.as_list(video_data),
+    )
+    images, videos = media.checked_images(images, limits), media.checked_videos(videos, limits)
+    media.refuse_mixed_embeddings(images, videos)
     sounds = getattr(request_obj, "audio_data", None)
+    audio_count = audio.count(sounds, model.tokens.audio_start, images, videos)
+    image_grids = preprocessed.grids_of(preprocessed.IMAGES, images)
     request = PretokenizedRequest(
         ids,
         model.tokens,
         vocab_size=model.vocab_size,
-        image_count=None if preprocessed else len(images),
-        video_count=video_count,
-        audio_count=audio.count(sounds, model.tokens.audio_start, video_count, preprocessed),
-        expanded_only=preprocessed,
+        image_count=len(image_grids),
+        video_count=len(preprocessed.grids_of(preprocessed.VIDEOS, videos)),
+        audio_count=audio_count,
+        expanded={index for index, grid in enumerate(image_grids) if grid is not None},
     )
-    if preprocessed:
-        media.refuse_other_offsets(images, request.spans)
-    return Scope(processor, request, model), images
+    item_checks.refuse_other_offsets(preprocessed.IMAGES, images, request.spans)
+    item_checks.refuse_other_offsets(preprocessed.VIDEOS, videos, request.video_spans)
+    return Scope(processor, request, model, images, videos), list(images)
 
 
 def _unreadable(error: Exception, scope: Scope, call: Call) -> RefusedRequest:

@@ -6,6 +6,7 @@ it finds them in the place of the re-tokenized ids.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,32 +14,45 @@ import torch
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import video_times
+from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.request import frames, grids, media
+from deepeyes_patch.request import frames, grids, preprocessed
 from deepeyes_patch.request.scope import Scope, current, entered, noted, pretokenized
 from deepeyes_patch.seams.wrapping import Call
 
 
 def combine(call: Call) -> Any:
     """``process_and_combine_mm_data``: SGLang makes items and ids, on a worker thread from 0.5.17 on."""
-    scope = noted(call.arguments["base_output"]) or pretokenized()
+    base_output = call.arguments["base_output"]
+    frames.unpack(base_output)
+    scope = noted(base_output) or pretokenized()
     if scope is None:
         return call.proceed()
     with entered(scope):
-        if not scope.request.expanded_only:
+        if not scope.is_preprocessed:
             return call.proceed()
         return _combine_preprocessed(call, scope)
 
 
 def _combine_preprocessed(call: Call, scope: Scope) -> Any:
-    image_grids = media.item_grids(call.arguments["base_output"].images)
-    resolution = scope.resolve(image_grids)
+    image_grids = _known(preprocessed.grids_of(preprocessed.IMAGES, scope.images))
+    resolution = scope.resolve(image_grids, _known(scope.video_grids))
     items, input_ids, hf_output = call.proceed()
-    if hf_output is None:
-        # Up to 0.5.12.post1, the grids of preprocessed items reach get_rope_index only through this output.
-        # Without them the images get text positions.
-        hf_output = SimpleNamespace(image_grid_thw=torch.tensor(image_grids))
+    # Up to 0.5.12.post1, grids and seconds of preprocessed items reach get_rope_index only through this
+    # output. Without them, images and videos get text positions. Later releases take the first item for it.
+    made: dict[str, Any] = {} if hf_output is None else {**hf_output}
+    if image_grids:
+        made["image_grid_thw"] = torch.tensor(image_grids)
+    if scope.video_grids:
+        made["video_grid_thw"] = torch.tensor(_known(scope.video_grids))
+    if None not in (seconds := scope.given_seconds) and seconds:
+        made[preprocessed.SECONDS] = seconds
+    hf_output = SimpleNamespace(**made) if hf_output is None else made
     return items, input_ids.new_tensor(resolution.ids), hf_output
+
+
+def _known(video_grids: Sequence[GridTHW | None]) -> list[GridTHW]:
+    return [grid for grid in video_grids if grid is not None]
 
 
 def collect_items(call: Call) -> Any:
@@ -53,39 +67,56 @@ def collect_items(call: Call) -> Any:
     if not scope.request.video_count:
         return items, input_ids.new_tensor(scope.resolve(image_grids).ids), hf_output
     video_grids = grids.rows(hf_output["video_grid_thw"], "video_grid_thw")
-    scope.read_video_blocks(input_ids.tolist(), video_grids)
+    raw = [row for row, given in zip(video_grids, scope.video_grids, strict=False) if given is None]
+    if raw and len(video_grids) == len(scope.video_grids):
+        scope.read_video_blocks(input_ids.tolist(), raw)
     # On a worker thread, use the tokenizer of that thread's processor clone: no other thread uses it.
     tokenizer = getattr(call.get("processor"), "tokenizer", None)
     resolution = scope.resolve(image_grids, video_grids, tokenizer)
-    if isinstance(hf_output.get("second_per_grid_ts"), torch.Tensor):
+    if isinstance(hf_output.get(preprocessed.SECONDS), torch.Tensor):
         # 0.5.4 - 0.5.6.post2 evaluate `if second_per_grid_ts:`, which raises for a tensor with several
         # elements.
-        hf_output["second_per_grid_ts"] = hf_output["second_per_grid_ts"].tolist()
+        hf_output[preprocessed.SECONDS] = hf_output[preprocessed.SECONDS].tolist()
     return items, input_ids.new_tensor(resolution.ids), hf_output
 
 
 def call_hf_processor(call: Call) -> Any:
-    """``process_mm_data``: SGLang calls the HF processor. Stock drops the times of many videos."""
+    """``process_mm_data``: SGLang calls the HF processor. Stock drops the times of many videos.
+
+    Preprocessed images and videos join its output here, each in its place, as if it had made them.
+    """
     scope = pretokenized()
-    if not (outcomes.is_patched("video") if scope is None else scope.request.video_count):
-        return call.proceed()
+    if scope is None:
+        return _with_times(call, None) if outcomes.is_patched("video") else call.proceed()
+    hf_output = _with_times(call, scope) if scope.request.video_count else call.proceed()
+    seconds = scope.given_seconds
+    made = iter(hf_output.get(preprocessed.SECONDS, ()))
+    for kind, items in ((preprocessed.IMAGES, scope.images), (preprocessed.VIDEOS, scope.videos)):
+        if any(map(preprocessed.is_preprocessed, items)):
+            hf_output[kind.pixels], hf_output[kind.grid] = preprocessed.merged(
+                kind, items, hf_output.get(kind.pixels), hf_output.get(kind.grid)
+            )
+    if any(second is not None for second in seconds):
+        hf_output[preprocessed.SECONDS] = torch.tensor(
+            [float(next(made)) if second is None else second for second in seconds]
+        )
+    return hf_output
+
+
+def _with_times(call: Call, scope: Scope | None) -> Any:
     clips = call.arguments.get("videos") or []
-    if any(isinstance(clip, frames.Sampled) for clip in clips):
-        # Up to 0.5.3.post3, what `load.sample_video` returns comes here whole.
-        clips = [clip.video if isinstance(clip, frames.Sampled) else clip for clip in clips]
-        call.arguments["videos"] = clips
     times = [metadata for clip in clips if (metadata := frames.noted(clip)) is not None]
-    known = 0 < len(times) == len(clips)
-    if scope is not None:
-        scope.video_times = times if known else []
-    if not known:
+    if not times or len(times) != len(clips):
         return call.proceed()
+    if scope is not None:
+        raw = [index for index, grid in enumerate(scope.video_grids) if grid is None]
+        scope.video_times = dict(zip(raw, times, strict=False))
     _hand_times_on(call, clips)
     hf_output = call.proceed()
-    if hf_output.get("second_per_grid_ts") is not None:
+    if hf_output.get(preprocessed.SECONDS) is not None:
         # `transformers` 4 makes them from a rate for the whole call, and does not read the metadata.
         size = call.instance._processor.video_processor.temporal_patch_size
-        hf_output["second_per_grid_ts"] = torch.tensor(
+        hf_output[preprocessed.SECONDS] = torch.tensor(
             [video_times.seconds_per_grid(metadata, size) for metadata in times]
         )
     return hf_output
@@ -112,7 +143,7 @@ def _hand_times_on(call: Call, clips: list[Any]) -> None:
 def find_offsets(call: Call) -> Any:
     """``get_mm_items_offset``: for preprocessed items, no other wrapper runs before the offsets are made."""
     scope = pretokenized()
-    if scope is not None and scope.resolution is not None and scope.request.expanded_only:
+    if scope is not None and scope.resolution is not None and scope.is_preprocessed:
         call.arguments["input_ids"] = torch.tensor(scope.resolution.ids)
     return call.proceed()
 
@@ -149,7 +180,7 @@ def compute_positions(call: Call) -> Any:
         kwargs["audio_seqlens"] = scope.audio_frames
     try:
         positions, delta = call.proceed()
-    except (IndexError, ValueError, RuntimeError) as error:
+    except (IndexError, TypeError, ValueError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and type(error) not in (RuntimeError, NotImplementedError):
             raise  # torch's own: no memory left, a device that failed
         raise RefusedRequest(

@@ -26,11 +26,13 @@ _NOTE = "_deepeyes_patch_metadata"
 
 
 class Sampled(NamedTuple):
-    """The frames of a video, uint8 [frames, 3, height, width], and the metadata: what SGLang 0.5.4 and later
-    expects of ``preprocess_video``."""
+    """What SGLang 0.5.4 and later expects of ``preprocess_video``.
 
-    video: torch.Tensor
-    metadata: dict[str, Any]
+    The frames of a video, uint8 [frames, 3, height, width], and the metadata; or a preprocessed video.
+    """
+
+    video: Any
+    metadata: dict[str, Any] | None
 
 
 class Watched(wrapt.ObjectProxy):  # type: ignore[type-arg]  # 1.16 has no type parameters
@@ -89,6 +91,13 @@ def sample(decoder: Any, video_processor: Any, config: Mapping[str, Any]) -> Sam
             "video", f"a video of {total} frames at {fps:g} fps gives no frames at {options}"
         )
     return Sampled(_frames(decoder, metadata["frames_indices"]).permute(0, 3, 1, 2), metadata)
+
+
+def unpack(base_output: Any) -> None:
+    """Put videos in the place of the pairs that `Sampled` is: SGLang before 0.5.4 does not take it apart."""
+    videos = getattr(base_output, "videos", None)
+    if videos and any(isinstance(video, Sampled) for video in videos):
+        base_output.videos = [video.video if isinstance(video, Sampled) else video for video in videos]
 
 
 def is_decoder(video: Any) -> bool:

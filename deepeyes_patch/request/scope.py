@@ -15,7 +15,8 @@ from typing import Any
 from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids import spans, video_blocks
 from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVideos
-from deepeyes_patch.ids.spans import GridTHW
+from deepeyes_patch.ids.spans import GridTHW, token_count
+from deepeyes_patch.request import preprocessed
 from deepeyes_patch.seams.families import Model, pixel_bounds
 
 
@@ -30,19 +31,47 @@ class Scope(TextScope):
     """A pre-tokenized request while SGLang's outermost method runs.
 
     ``request``: the caller's ids and their spans. ``model``: what is known of the processor and its model.
+    ``images`` and ``videos``: what came with the ids, checked.
     """
 
-    def __init__(self, processor: Any, request: PretokenizedRequest, model: Model) -> None:
+    def __init__(
+        self,
+        processor: Any,
+        request: PretokenizedRequest,
+        model: Model,
+        images: Sequence[Any] = (),
+        videos: Sequence[Any] = (),
+    ) -> None:
         self.processor = processor
         self.request = request
         self.model = model
+        self.images, self.videos = images, videos
         self.resolution: Resolution | None = None
-        # The ids that the HF processor has made of the request's videos, and the times of their frames.
-        self.video_blocks: list[video_blocks.Block] = []
-        self.video_times: list[dict[str, Any]] = []
         # How many tokens the HF processor has made of each audio, and of how many frames of its spectrogram.
         self.audio_lengths: list[int] = []
         self.audio_frames: Any = None
+        self.video_grids = preprocessed.grids_of(preprocessed.VIDEOS, videos)
+        # The seconds between groups of frames, where the caller says them. For raw videos, the HF processor's
+        # ids and the times of frames follow later, by the number of the video.
+        self.given_seconds = preprocessed.seconds_of(videos)
+        self.video_times: dict[int, dict[str, Any]] = {}
+        self.video_blocks: list[video_blocks.Block | video_blocks.Expanded] = []
+        if None not in self.video_grids:
+            self._set_video_blocks([])
+
+    @property
+    def raw(self) -> tuple[list[Any], list[Any]]:
+        """The images and videos that did not come preprocessed."""
+        images, videos = (
+            [item for item in items if not preprocessed.is_preprocessed(item)]
+            for items in (self.images, self.videos)
+        )
+        return images, videos
+
+    @property
+    def is_preprocessed(self) -> bool:
+        """Whether every image and video came preprocessed, so that no HF processor runs."""
+        return bool(self.images or self.videos) and self.raw == ([], [])
 
     def resolve(
         self, grids: list[GridTHW], video_grids: Sequence[GridTHW] = (), tokenizer: Any = None
@@ -81,10 +110,17 @@ class Scope(TextScope):
         self.audio_frames = frames
 
     def read_video_blocks(self, ids: Sequence[int], video_grids: list[GridTHW]) -> None:
-        """Find the blocks of the videos in the HF processor's ids, and remember them."""
-        self.video_blocks = video_blocks.read_blocks(
-            ids, video_grids, self.model.spatial_merge_size, self.request.tokens
+        """Find the blocks of raw videos, which have these grids, in the HF processor's ids; remember them."""
+        self._set_video_blocks(
+            video_blocks.read_blocks(ids, video_grids, self.model.spatial_merge_size, self.request.tokens)
         )
+
+    def _set_video_blocks(self, made: Sequence[video_blocks.Block]) -> None:
+        remaining, merge = iter(made), self.model.spatial_merge_size
+        self.video_blocks = [
+            next(remaining) if grid is None else video_blocks.Expanded(token_count(grid, merge), grid[0])
+            for grid in self.video_grids
+        ]
 
 
 class Reception:

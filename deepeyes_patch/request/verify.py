@@ -18,6 +18,7 @@ from deepeyes_patch.ids import video_times
 from deepeyes_patch.ids.positions import Medium, positions, times
 from deepeyes_patch.ids.request import Resolution
 from deepeyes_patch.ids.spans import GridTHW
+from deepeyes_patch.ids.video_blocks import Block
 from deepeyes_patch.observe import release
 from deepeyes_patch.request import grids
 from deepeyes_patch.request.scope import Scope, passed_last_look
@@ -121,11 +122,16 @@ def _verify_videos(scope: Scope, clips: Sequence[Any], expected: Resolution) -> 
         if [tuple(pair) for pair in clip.offsets] != [pair for video in own for pair in video.offsets]:
             raise _inexact("video offsets")
         shape = getattr(getattr(clip, "feature", None), "shape", None)
-        if shape is not None and shape[0] != sum(t * h * w for t, h, w in (video.grid for video in own)):
+        patches = sum(t * h * w for t, h, w in (video.grid for video in own))
+        tokens = sum(last - first + 1 for video in own for first, last in video.offsets)
+        # An embedding has a row for each token. Which of the two it must be, `item_checks` has checked.
+        if shape is not None and shape[0] not in (patches, tokens):
             raise _inexact("features of videos")
-    if len(scope.video_times) != count:
+    raw = [index for index, grid in enumerate(scope.video_grids) if grid is None]
+    if list(scope.video_times) != raw:
         raise _inexact("times of frames")
-    for index, video in enumerate(expected.videos):
+    for index in raw:
+        video = expected.videos[index]
         seconds = video_times.group_times(scope.video_times[index], _temporal_patch_size(scope))
         if len(seconds) != video.grid[0]:
             raise _inexact("groups of frames")
@@ -134,7 +140,8 @@ def _verify_videos(scope: Scope, clips: Sequence[Any], expected: Resolution) -> 
 
 def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:
     """Check the times that the HF processor wrote before the groups of frames, for a short placeholder."""
-    for label, right in zip(scope.video_blocks[index].labels, seconds, strict=False):
+    block = scope.video_blocks[index]
+    for label, right in zip(block.labels if isinstance(block, Block) else [], seconds, strict=False):
         if not label:  # Qwen2.5-VL writes none
             continue
         text = scope.processor._processor.tokenizer.decode(label)
@@ -171,7 +178,9 @@ def _times(scope: Scope, index: int, t: int) -> Any:
     per_second = scope.model.tokens_per_second
     if per_second is None:  # Qwen2-VL
         return numpy.arange(t)
-    seconds = video_times.seconds_per_grid(scope.video_times[index], _temporal_patch_size(scope))
+    seconds = scope.given_seconds[index]
+    if seconds is None:
+        seconds = video_times.seconds_per_grid(scope.video_times[index], _temporal_patch_size(scope))
     return times(t, seconds, per_second)
 
 

@@ -43,20 +43,20 @@ _PROCESSOR = (
         required=nowhere,
     ),
     _in_processor(
-        "async? load_mm_data(prompt, image_data, multimodal_tokens)",
+        "async? load_mm_data(prompt, image_data, video_data, multimodal_tokens)",
         "request.load:load_media",
         "0.5.3 -",
         "hand the loader one placeholder per image and video in place of the ids",
     ),
     _in_processor(
-        "async? fast_load_mm_data(prompt, image_data, multimodal_tokens)",
+        "async? fast_load_mm_data(prompt, image_data, video_data, multimodal_tokens)",
         "request.load:load_media",
         "0.5.8 -",
         "the same",
         required=nowhere,
     ),
     _in_processor(
-        "async? legacy_load_mm_data(prompt, image_data, multimodal_tokens)",
+        "async? legacy_load_mm_data(prompt, image_data, video_data, multimodal_tokens)",
         "request.load:load_media",
         "0.5.8 -",
         "the same; some images of 0.5.12.post1 call it directly",

@@ -23,8 +23,9 @@ MODULES = {
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
         *("admit", "audio", "begin", "cleanup", "combine", "disaggregation", "features"),
-        *("frames", "grids", "handover", "hashes", "load", "media", "media_errors"),
-        *("prompt_logprobs", "sampling", "scope", "sessions", "unserved", "verify"),
+        *("frames", "grids", "handover", "hashes", "item_checks", "load", "media"),
+        *("media_errors", "preprocessed", "prompt_logprobs", "sampling", "scope"),
+        *("sessions", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table"),

@@ -147,9 +147,6 @@ def _preprocessed(about: Subject, drawn: Drawn) -> tuple[list[Any], Due, list[Gr
     else:
         items = [(pixels, [row]) for pixels, row in parts]
     problems = []
-    if len(items) > 1:
-        # Upstream's own rule from 0.5.7 on; before, it gives each item the places of all images.
-        problems.append("exactly one item|the image offsets that SGLang")
     name = "pixel_values" if drawn.preprocessed == "processor_output" else "feature"
     data = []
     grids: list[Grid | None] = []

@@ -46,7 +46,7 @@ _QUESTIONS = (
     *("tests/sglang/test_mrope.py", "tests/sglang/test_preprocessed.py", "tests/e2e/shapes.py"),
     *("tests/lab/models.py", "tests/lab/vocabularies.py", "tests/lab/processors.py"),
     *("tests/lab/flags.py", "tests/lab/reference.py", "tests/lab/server.py", "tests/lab/client.py"),
-    *("tests/lab/clips.py", "tests/sglang/films.py", "tests/sglang/test_videos.py"),
+    *("tests/lab/clips.py", "tests/sglang/films.py"),
     "tests/lab/standins/**/*.py",
 )
 

@@ -155,10 +155,14 @@ def test_positions_of_the_callers_own(folder: Path, processor: Any, make: Any, p
         assert_exact(folder, outcome, request, grids=grids)
 
 
-def test_mixed_with_raw_images_refused(folder: Path, processor: Any, make: Any, patched: None) -> None:
-    images = [make(folder, IMAGES[:1]), IMAGES[1]]
-    with pytest.raises(RefusedRequest, match=r"mixes 1 preprocessed item.*1 raw"):
-        processors.process(processor, drifted(folder).ids, images)
+def test_beside_raw_images(folder: Path, processor: Any, make: Any, patched: None) -> None:
+    request = drifted(folder)
+    for images in ([make(folder, IMAGES[:1]), IMAGES[1]], [IMAGES[0], make(folder, IMAGES[1:])]):
+        if make is processor_output:
+            assert_exact(folder, processors.process(processor, list(request.ids), images), request)
+        else:
+            with pytest.raises(RefusedRequest, match=r"1 item\(s\) with embeddings beside 1 raw"):
+                processors.process(processor, list(request.ids), images)
 
 
 def test_counts_that_differ_refused(folder: Path, processor: Any, make: Any, patched: None) -> None:
@@ -234,7 +238,7 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
     "huge offsets": ({"offsets": [(0, 10**9), (10**9, 10**10)]}, r"offsets that are not those of the"),
     "a fractional hash": ({"hash": 1.5}, r"holds hash of type float"),
     "no modality": ({"modality": "nonsense"}, r"holds modality nonsense"),
-    "the grid of a video": ({"video_grid_thw": torch.tensor([[1, 2, 2]])}, r"holds video_grid_thw"),
+    "seconds": ({"second_per_grid_ts": [1.0]}, r"holds second_per_grid_ts; leave them out"),
 }
 
 

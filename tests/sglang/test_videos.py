@@ -300,7 +300,7 @@ REFUSALS: dict[str, Callable[[_Good], Spoilt]] = {
     "a preprocessed video": lambda g: (
         g.ids,
         [g.clip(0), {"format": "processor_output", "video_grid_thw": torch.tensor([[1, 2, 2]])}],
-        r"video_data\[1\] is a preprocessed item",
+        r"preprocessed item 1 of video_data, of format processor_output, holds no pixel_values_videos",
     ),
     "None in place of a video": lambda g: (g.ids, [g.clip(0), None], r"video_data\[1\] is of type NoneType"),
 }
@@ -498,6 +498,18 @@ def test_a_video_configuration_does_not_hide_the_times(kind: models.Kind, patche
         text = reference.processor(folder).tokenizer.decode(result.input_ids)
         # Of 16 frames at 4 a second stock takes the first, the last and two between, rounded down.
         assert ("<0.6 seconds>" in text, "<3.1 seconds>" in text) == (True, True)
+
+
+def test_stock_does_not_read_the_configuration_of_a_request(folder: Path, processor: Any) -> None:
+    """0.5.19 has ``video_config``, 0.5.23 ``mm_processor_kwargs``. If this fails, say so in the docs."""
+    made = films.of_server(folder, SCENES["one video"])
+    fields = {"video_config": {"fps": 1}, "mm_processor_kwargs": {"fps": 1}}
+    try:
+        stock = processors.process(processor, made.scene.text, None, [made.scene.clips[0].data], **fields)
+    except IndexError:
+        assert not tells_times()
+        return
+    assert films.items(stock, "video_grid_thw").tolist() == made.video_grids.tolist() or not tells_times()
 
 
 @needs_config

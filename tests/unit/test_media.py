@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 
 from deepeyes_patch import RefusedRequest
 from deepeyes_patch.ids.spans import Span
-from deepeyes_patch.request import grids, media
+from deepeyes_patch.request import grids, item_checks, media, preprocessed
+from deepeyes_patch.request.item_checks import Limits
+from deepeyes_patch.request.preprocessed import IMAGES, VIDEOS, is_preprocessed
 
 MERGE = 2
+LIMITS = Limits(MERGE)
 INF, NAN = math.inf, math.nan
 
 # --- grids ---------------------------------------------------------------------------------------------
@@ -152,8 +155,8 @@ EMBEDDED = {"format": "precomputed_embedding", "pixel_values": ..., "feature": t
 )
 def test_items_that_pass(came: dict[str, Any]) -> None:
     before = dict(came)
-    (checked,), preprocessed = media.checked_images([came], MERGE)
-    assert preprocessed
+    (checked,) = media.checked_images([came], LIMITS)
+    assert is_preprocessed(checked)
     assert checked is not came
     assert came.keys() == before.keys()
     assert all(came[name] is value for name, value in before.items())
@@ -244,7 +247,7 @@ REFUSED = {
 def test_items_that_are_refused(name: str) -> None:
     came, message = REFUSED[name]
     with pytest.raises(RefusedRequest, match=message) as refusal:
-        media.checked_images([came], MERGE)
+        media.checked_images([came], LIMITS)
     assert refusal.value.reason == "media"
 
 
@@ -260,14 +263,14 @@ def test_items_that_are_refused(name: str) -> None:
     ids=range(5),
 )
 def test_where_formats_do_not_matter_any_item_with_features_passes(came: dict[str, Any]) -> None:
-    (checked,), _ = media.checked_images([came], MERGE, formats_matter=False)
+    (checked,) = media.checked_images([came], Limits(MERGE, formats_matter=False))
     assert checked.get("format") == came.get("format")
 
 
 def test_where_formats_do_not_matter_features_have_one_key() -> None:
     """To 0.5.4 SGLang takes any dict for output of the HF processor, and drops ``feature``."""
     with pytest.raises(RefusedRequest, match="holds no pixel_values or precomputed_embeddings"):
-        media.checked_images([item(**EMBEDDED)], MERGE, formats_matter=False)
+        media.checked_images([item(**EMBEDDED)], Limits(MERGE, formats_matter=False))
 
 
 def test_offsets_are_those_of_the_ids() -> None:
@@ -279,14 +282,14 @@ def test_offsets_are_those_of_the_ids() -> None:
         (None, right[2:]),
         (torch.tensor(right[:2]), numpy.array(right[2:])),
     ):
-        items, _ = media.checked_images([{**two, "offsets": first}, item(offsets=second)], MERGE)
-        media.refuse_other_offsets(items, spans)
+        items = media.checked_images([{**two, "offsets": first}, item(offsets=second)], LIMITS)
+        item_checks.refuse_other_offsets(IMAGES, items, spans)
     for wrong in ([(30, 34)], [(29, 32)], [(5, 8)], [(10**9, 10**10)], [(-1, 3)]):
-        items, _ = media.checked_images([two, item(offsets=wrong)], MERGE)
+        items = media.checked_images([two, item(offsets=wrong)], LIMITS)
         with pytest.raises(
             RefusedRequest, match=r"item 1 .* offsets that are not those.*\[\(30, 33\)\]"
         ) as no:
-            media.refuse_other_offsets(items, spans)
+            item_checks.refuse_other_offsets(IMAGES, items, spans)
         assert no.value.reason == "media"
 
 
@@ -317,11 +320,10 @@ anything = st.one_of(
 )
 def test_any_item_passes_or_is_refused(changes: dict[str, Any]) -> None:
     try:
-        ((checked,), preprocessed) = media.checked_images([{**item(), **changes}], MERGE)
+        (checked,) = media.checked_images([{**item(), **changes}], LIMITS)
     except RefusedRequest:
         return
-    assert preprocessed
-    held = [checked[name] for name in media._FEATURES if checked.get(name) is not None]
+    held = [checked[name] for name in IMAGES.features if checked.get(name) is not None]
     assert held
     tokens = sum(t * (h // MERGE) * (w // MERGE) for t, h, w in checked["image_grid_thw"].tolist())
     assert all(len(features) in (tokens, tokens * MERGE**2) for features in held)
@@ -330,17 +332,16 @@ def test_any_item_passes_or_is_refused(changes: dict[str, Any]) -> None:
 # --- raw images and videos --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("images", [None, [], ["a.png", b"bytes", object()]])
+@pytest.mark.parametrize("images", [[], ["a.png", b"bytes", object()]])
 def test_raw_images_pass_unlooked_at(images: Any) -> None:
-    checked, preprocessed = media.checked_images(images, MERGE)
-    assert checked == list(images or [])
+    checked = media.checked_images(images, LIMITS)
+    assert checked == images
     assert checked is not images
-    assert not preprocessed
 
 
 def test_a_dict_with_a_url_is_the_url() -> None:
     """0.5.10.post1 and 0.5.12.post1 take no such dict."""
-    assert media.checked_images([{"url": "b", "detail": "high"}], MERGE) == (["b"], False)
+    assert media.checked_images([{"url": "b", "detail": "high"}], LIMITS) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -352,30 +353,33 @@ def test_bare_base64_of_an_image_is_a_data_url(
 ) -> None:
     """SGLang takes the first for a path, from 0.5.12.post1 on."""
     for text in (begin, begin + "A" * 100_000):
-        assert media.checked_images([text], MERGE) == ([f"data:image/{kind};base64,{text}"], False)
+        assert media.checked_images([text], LIMITS) == [f"data:image/{kind};base64,{text}"]
     monkeypatch.chdir(tmp_path)
     if "/" not in begin:
         (tmp_path / begin).touch()
-        assert media.checked_images([begin], MERGE) == ([begin], False), "a file of this name"
+        assert media.checked_images([begin], LIMITS) == [begin], "a file of this name"
 
 
 @pytest.mark.parametrize("image", [None, [], ("a.png",), 3, 1.5, True])
 def test_what_is_no_image(image: Any) -> None:
     with pytest.raises(RefusedRequest, match=r"image_data\[1\] is .*, which is no image") as refusal:
-        media.checked_images(["a.png", image], MERGE)
+        media.checked_images(["a.png", image], LIMITS)
     assert refusal.value.reason == "media"
 
 
 def test_preprocessed_beside_raw_images() -> None:
-    with pytest.raises(RefusedRequest, match=r"mixes 1 preprocessed item\(s\) \(dict\) with 2 raw") as no:
-        media.checked_images(["a.png", item(), "b.png"], MERGE)
+    images = media.checked_images(["a.png", item(), "b.png"], LIMITS)
+    media.refuse_mixed_embeddings(images, [])
+    media.refuse_mixed_embeddings([item(**EMBEDDED)], [])
+    with pytest.raises(RefusedRequest, match=r"1 item\(s\) with embeddings beside 3 raw image\(s\)") as no:
+        media.refuse_mixed_embeddings(["a.png", item(**EMBEDDED), "b.png"], ["a.mp4"])
     assert no.value.reason == "unsupported"
 
 
 @pytest.mark.parametrize(
     ("video", "message"),
     [
-        ({"format": "processor_output"}, r"video_data\[0\] is a preprocessed item"),
+        ({"url": "a.mp4"}, "is of type dict, and no clip"),
         (torch.zeros(2, 3, 4, 4), "is of type Tensor, and no clip"),
         (3, "is of type int, and no clip"),
         ([["frame"]], "is of type list, and no clip"),
@@ -383,16 +387,13 @@ def test_preprocessed_beside_raw_images() -> None:
 )
 def test_what_is_no_clip(video: Any, message: str) -> None:
     with pytest.raises(RefusedRequest, match=message) as refusal:
-        media.count_videos([video], False)
+        media.checked_videos([video], LIMITS)
     assert refusal.value.reason == "unsupported"
 
 
-def test_clips_are_counted() -> None:
-    assert media.count_videos(None, False) == 0
-    assert media.count_videos("a.mp4", False) == 1
-    assert media.count_videos(["a.mp4", b"bytes"], False) == 2
-    with pytest.raises(RefusedRequest, match=r"preprocessed items \(dict\) beside 1 video"):
-        media.count_videos(["a.mp4"], True)
+def test_clips_pass_unlooked_at() -> None:
+    clips = ["a.mp4", b"bytes"]
+    assert media.checked_videos(clips, LIMITS) == clips
 
 
 @pytest.mark.parametrize("data", [None, [], [None], ()])
@@ -412,7 +413,69 @@ def test_pixels_of_another_model_are_refused() -> None:
     for width, right in ((4, True), (5, False), (0, False)):
         came = item(pixel_values=torch.zeros(16, width))
         if right:
-            media.checked_images([came], MERGE, patch_width=4)
+            media.checked_images([came], Limits(MERGE, patch_width=4))
         else:
             with pytest.raises(RefusedRequest, match=rf"shape \[16, {width}\].*patches have 4 values each"):
-                media.checked_images([came], MERGE, patch_width=4)
+                media.checked_images([came], Limits(MERGE, patch_width=4))
+
+
+# --- preprocessed videos ----------------------------------------------------------------------------------
+
+
+def video(**changes: Any) -> dict[str, Any]:
+    """Two groups of frames of 4 x 4 patches."""
+    right = {
+        "format": "processor_output",
+        "pixel_values_videos": torch.zeros(32, 8),
+        "video_grid_thw": [[2, 4, 4]],
+        "second_per_grid_ts": [1.25],
+    }
+    return {name: value for name, value in {**right, **changes}.items() if value is not ...}
+
+
+def test_a_preprocessed_video() -> None:
+    (checked,) = media.checked_videos([video()], Limits(MERGE, timed=True))
+    assert checked["video_grid_thw"].tolist() == [[2, 4, 4]]
+    assert preprocessed.seconds_of([checked, "a.mp4"]) == [1.25, None]
+    assert preprocessed.grids_of(VIDEOS, ["a.mp4", checked]) == [None, (2, 4, 4)]
+    for seconds in ([1.25], ...):
+        (checked,) = media.checked_videos([video(second_per_grid_ts=seconds)], LIMITS)
+        assert preprocessed.seconds_of([checked]) == [None], "Qwen3-VL has the times in its text"
+
+
+@pytest.mark.parametrize("seconds", [..., None, [], [1.0, 2.0], [0.0], [-1.0], [INF], [NAN], "1", {}])
+def test_seconds_that_place_no_video(seconds: Any) -> None:
+    with pytest.raises(RefusedRequest, match=r"holds second_per_grid_ts .*of its 1 video") as refusal:
+        media.checked_videos([video(second_per_grid_ts=seconds)], Limits(MERGE, timed=True))
+    assert refusal.value.reason == "media"
+
+
+def test_an_item_of_both_is_two_items() -> None:
+    both = {**item(), **video(), "offsets": None}
+    images, videos = preprocessed.parted(["a.png", both], ["b.mp4"])
+    assert images[0] == "a.png"
+    assert images[1].keys() == {"format", "pixel_values", "image_grid_thw", "offsets"}
+    assert videos[0].keys() == {
+        *("format", "pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "offsets")
+    }
+    assert videos[1] == "b.mp4"
+    images, videos = preprocessed.parted([video()], [item()])
+    assert (list(images[0]), list(videos[0])) == (list(item()), list(video()))
+
+
+def test_preprocessed_and_raw_in_order() -> None:
+    first, last = torch.full((16, 8), 1.0), torch.full((16, 8), 3.0)
+    items = media.checked_images([item(pixel_values=first), "b.png", item(pixel_values=last)], LIMITS)
+    values, rows = preprocessed.merged(IMAGES, items, torch.full((8, 8), 2.0), torch.tensor([[1, 2, 4]]))
+    assert rows.tolist() == [[1, 4, 4], [1, 2, 4], [1, 4, 4]]
+    assert values[:, 0].tolist() == [1.0] * 16 + [2.0] * 8 + [3.0] * 16
+
+
+def test_items_that_can_be_joined() -> None:
+    two = media.checked_videos([video(), video(second_per_grid_ts=[0.5])], Limits(MERGE, timed=True))
+    (one,) = preprocessed.joined(VIDEOS, two)
+    assert one["video_grid_thw"].tolist() == [[2, 4, 4]] * 2
+    assert one["second_per_grid_ts"].tolist() == [1.25, 0.5]
+    assert one["pixel_values_videos"].shape == (64, 8)
+    hashed = media.checked_videos([video(hash=1), video(hash=2)], LIMITS)
+    assert preprocessed.joined(VIDEOS, hashed) == hashed

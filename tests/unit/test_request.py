@@ -75,9 +75,8 @@ def resolve(
     expanded_only: bool = False,
 ) -> Resolution:
     count = len(grids) if image_count is None else image_count
-    request = PretokenizedRequest(
-        ids, TOKENS, vocab_size=VOCABULARY, image_count=count, expanded_only=expanded_only
-    )
+    expanded = range(count) if expanded_only else ()
+    request = PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=count, expanded=expanded)
     return request.resolve(grids, MERGE, bounds)
 
 
@@ -232,8 +231,7 @@ def test_another_number_of_spans_than_of_images_is_refused(ids: list[int], image
     spans = ids.count(VS)
     with pytest.raises(RefusedRequest, match=rf"hold {spans} image span\(s\).* {images} image\(s\) came"):
         PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=images)
-    # Preprocessed items tell how many images they hold with their grids.
-    request = PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=None, expanded_only=True)
+    request = PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=spans)
     with pytest.raises(RefusedRequest, match=rf"hold {spans} image span\(s\).* {images} image\(s\) came"):
         request.resolve([GRID_4] * images, MERGE)
 
@@ -253,13 +251,9 @@ def test_another_number_of_spans_than_of_images_is_refused(ids: list[int], image
         pytest.param([VS, V, VE, *image(4)], "video .* at position 1", id="video in a span of its own"),
     ],
 )
-@pytest.mark.parametrize("preprocessed", [False, True])
-def test_a_placeholder_with_nothing_behind_it_is_refused(
-    ids: list[int], named: str, preprocessed: bool
-) -> None:
-    count = None if preprocessed else 1
+def test_a_placeholder_with_nothing_behind_it_is_refused(ids: list[int], named: str) -> None:
     with pytest.raises(RefusedRequest, match=named) as refusal:
-        PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=count, expanded_only=preprocessed)
+        PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=1)
     assert "prompt placeholders" not in str(refusal.value)
 
 
@@ -283,7 +277,7 @@ def test_a_grid_that_cannot_be_merged_is_refused(grid: GridTHW, merge: int, expa
         TOKENS,
         vocab_size=VOCABULARY,
         image_count=1,
-        expanded_only=expanded_only,
+        expanded=[0] * expanded_only,
     )
     if h % merge or w % merge:
         with pytest.raises(
