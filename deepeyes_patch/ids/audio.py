@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.ids import spans
 from deepeyes_patch.ids.spans import Span
 
 
@@ -54,24 +53,11 @@ def check_lengths(found: Sequence[Span], lengths: Sequence[int]) -> None:
             )
 
 
-def expand(
-    ids: Sequence[int],
-    images: Sequence[Span],
-    counts: Sequence[int],
-    found: Sequence[Span],
-    lengths: Sequence[int],
-) -> tuple[list[int], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Make image i ``counts[i]`` and audio i ``lengths[i]`` placeholders long; all other ids are kept.
-
-    Returns
-    -------
-    The ids, and (first, last) position of each image and of each audio, both inclusive.
-    """
+def joined(
+    images: Sequence[Span], counts: Sequence[int], found: Sequence[Span], lengths: Sequence[int]
+) -> tuple[Sequence[Span], Sequence[int]]:
+    """The spans of images and audio in the order of the ids, and how long each should be."""
+    if not found:
+        return images, counts
     both = sorted([*zip(images, counts, strict=True), *zip(found, lengths, strict=True)])
-    ordered, wanted = [span for span, _ in both], [length for _, length in both]
-    offsets = dict(zip(ordered, spans.offsets(ordered, wanted), strict=True))
-    return (
-        spans.expand(ids, ordered, wanted),
-        [offsets[span] for span in images],
-        [offsets[span] for span in found],
-    )
+    return [span for span, _ in both], [length for _, length in both]

@@ -46,15 +46,18 @@ def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> 
         Patches per side that become one token.
     """
     result = numpy.empty((3, length), numpy.int64)
+    count = numpy.arange(length)  # text, rows and columns count up
     token = start = 0
     for first, last, t, rows, columns in media:
         text = first - token
-        result[:, token:first] = numpy.arange(start, start + text)
+        numpy.add(count[:text], start, out=result[:, token:first])
         start += text
-        h, w = numpy.arange(rows // spatial_merge_size), numpy.arange(columns // spatial_merge_size)
-        for axis, values in zip(result, (t[:, None, None], h[:, None], w), strict=True):
-            axis[first : last + 1].reshape(len(t), len(h), len(w))[...] = start + values  # a view
-        start += max(int(t[-1]), len(h) - 1, len(w) - 1) + 1
+        h, w = rows // spatial_merge_size, columns // spatial_merge_size
+        t_axis, h_axis, w_axis = result[:, first : last + 1].reshape(3, len(t), h, w)  # a view
+        numpy.add(t[:, None, None], start, out=t_axis)
+        numpy.add(count[:h, None], start, out=h_axis)
+        numpy.add(count[:w], start, out=w_axis)
+        start += max(int(t[-1]), h - 1, w - 1) + 1
         token = last + 1
-    result[:, token:] = numpy.arange(start, start + length - token)
+    numpy.add(count[: length - token], start, out=result[:, token:])
     return result

@@ -43,12 +43,14 @@ class Video:
 class Resolution:
     """What the model must get.
 
-    ``ids``: the caller's ids, with single placeholders expanded. ``offsets``: (first, last) position of each
-    image in ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the videos,
-    in order. ``audio``: (first, last) position of each audio, both inclusive.
+    ``ids``: the caller's ids, with single placeholders expanded. ``values``: the same, int64 [T]. Nobody may
+    change them: they can be those of the request. ``offsets``: (first, last) position of each image in
+    ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the videos, in order.
+    ``audio``: (first, last) position of each audio, both inclusive.
     """
 
     ids: list[int]
+    values: IdArray = field(compare=False)
     offsets: list[tuple[int, int]]
     grids: list[GridTHW]
     videos: list[Video] = field(default_factory=list)
@@ -97,6 +99,7 @@ class PretokenizedRequest:
         expanded: Collection[int] = (),
     ) -> None:
         values, self.ids = _token_ids(ids, vocab_size)
+        self._values = values
         tokens = tokens.with_videos() if video_count else tokens
         self.tokens = tokens.with_audio() if audio_count else tokens
         self.spans: list[Span] = spans.find_spans(values, self.tokens)
@@ -154,9 +157,22 @@ class PretokenizedRequest:
                 raise self._wrong_length(index, grids[index], count, spatial_merge_size, pixel_bounds)
         audio.check_lengths(self.audio_spans, audio_lengths)
         if server_videos is None and not self.video_count:
-            ids, offsets, sounds = audio.expand(self.ids, self.spans, counts, self.audio_spans, audio_lengths)
-            return Resolution(ids, offsets, list(grids), audio=sounds)
+            return self._with_lengths(list(grids), counts, audio_lengths)
         return self._with_videos(list(grids), counts, spatial_merge_size, server_videos)
+
+    def _with_lengths(
+        self, grids: list[GridTHW], counts: Sequence[int], audio_lengths: Sequence[int]
+    ) -> Resolution:
+        places, lengths = audio.joined(self.spans, counts, self.audio_spans, audio_lengths)
+        ids, values = self.ids, self._values
+        if any(span.length != length for span, length in zip(places, lengths, strict=True)):
+            ids, values = spans.expand(ids, places, lengths), spans.expand_array(values, places, lengths)
+        offsets = spans.offsets(places, lengths)
+        if not self.audio_spans:
+            return Resolution(ids, values, offsets, grids)
+        of_place = dict(zip(places, offsets, strict=True))
+        images, sounds = ([of_place[span] for span in own] for own in (self.spans, self.audio_spans))
+        return Resolution(ids, values, images, grids, audio=sounds)
 
     def _wrong_length(
         self,
@@ -227,7 +243,7 @@ class PretokenizedRequest:
                     "video", f"the server made a video of grid_thw {t}x{h}x{w}, and {count} tokens of it"
                 )
             videos.append(Video([(run.start, run.start + run.length - 1) for run in own], grid))
-        return Resolution(ids=ids, offsets=spans.offsets(images, counts), grids=grids, videos=videos)
+        return Resolution(ids, numpy.asarray(array("q", ids)), spans.offsets(images, counts), grids, videos)
 
     def _check_count(self, image_count: int) -> None:
         if len(self.spans) != image_count:
@@ -244,9 +260,19 @@ def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, lis
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: they are {type(ids).__name__}"
         )
+    # `array` refuses fractions, which NumPy's own conversion would cut off. ``q`` parses each number as the
+    # argument of a function, and takes three times as long as ``Q``, which takes no negative number. Only a
+    # list can surely be read twice.
+    code = "Q" if type(ids) is list else "q"
     try:
-        # `array` refuses fractions, which NumPy's own conversion would cut off, and is quick on a list.
-        values: IdArray = numpy.asarray(array("q", ids))
+        try:
+            values: IdArray = numpy.asarray(array(code, ids)).view(numpy.int64)
+            if code == "Q" and len(values) and values.min() < 0:
+                raise OverflowError("2**63 or more")
+        except OverflowError:
+            if code == "q":
+                raise
+            values = numpy.asarray(array("q", ids))
     except (TypeError, ValueError, OverflowError) as error:
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
@@ -254,8 +280,8 @@ def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, lis
     own = list(ids) if _are_ints(ids) else values.tolist()
     if vocab_size is None:
         vocab_size = numpy.iinfo(numpy.int64).max
-    outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
-    if len(outside):
+    if len(values) and (values.max() >= vocab_size or values.min() < 0):
+        outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
         raise RefusedRequest(
             "token_ids",
             f"input_ids hold {values[outside[0]]} at position {outside[0]}, and the model has embeddings for "

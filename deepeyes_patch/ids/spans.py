@@ -41,7 +41,7 @@ def find_spans(ids: Ids, tokens: VisionTokens) -> list[Span]:
     """
     values = numpy.asarray(ids)
     for modality, token in tokens.foreign.items():
-        if len(where := numpy.flatnonzero(values == token)):
+        if len(where := (values == token).nonzero()[0]):
             raise RefusedRequest(
                 "placeholders",
                 f"input_ids hold {_run(token, modality, int(where[0]), 1)}, and no {modality} came with them",
@@ -103,13 +103,11 @@ def _spans(values: IdArray, placeholder: int, modality: str, around: dict[str, i
 
 def find_runs(ids: Ids, token: int) -> list[Span]:
     """Return the runs of ``token``, in order, with any ids around them."""
-    where = numpy.flatnonzero(numpy.asarray(ids) == token)
-    if not len(where):
-        return []
-    breaks = numpy.flatnonzero(numpy.diff(where) != 1)
-    starts = where[numpy.concatenate([[0], breaks + 1])].tolist()
-    lasts = where[numpy.concatenate([breaks, [len(where) - 1]])].tolist()
-    return [Span(first, last + 1 - first) for first, last in zip(starts, lasts, strict=True)]
+    values = numpy.asarray(ids)
+    found = numpy.zeros(len(values) + 2, numpy.bool_)  # one more at either end, where no token is
+    numpy.equal(values, token, out=found[1:-1])
+    edges = (found[1:] != found[:-1]).nonzero()[0].tolist()  # where a run starts, where it ends, in turn
+    return [Span(start, end - start) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def token_count(grid: GridTHW, spatial_merge_size: int) -> int:
@@ -138,6 +136,17 @@ def collapse(ids: Sequence[int], spans: Sequence[Span]) -> list[int]:
 def expand(ids: Sequence[int], spans: Sequence[Span], counts: Sequence[int]) -> list[int]:
     """Return ``ids`` with span i made ``counts[i]`` placeholders long; all other ids are kept."""
     return _with_lengths(ids, spans, counts)
+
+
+def expand_array(values: IdArray, spans: Sequence[Span], counts: Sequence[int]) -> IdArray:
+    """`expand` for an array."""
+    pieces = []
+    position = 0
+    for span, count in zip(spans, counts, strict=True):
+        pieces.append(values[position : span.start])
+        pieces.append(values[span.start : span.start + 1].repeat(count))
+        position = span.start + span.length
+    return numpy.concatenate([*pieces, values[position:]])
 
 
 def offsets(spans: Sequence[Span], counts: Sequence[int]) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ import torch
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import video_times
+from deepeyes_patch.ids.request import Resolution
 from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.observe import outcomes
 from deepeyes_patch.request import frames, grids, preprocessed
@@ -48,7 +49,12 @@ def _combine_preprocessed(call: Call, scope: Scope) -> Any:
     if None not in (seconds := scope.given_seconds) and seconds:
         made[preprocessed.SECONDS] = seconds
     hf_output = SimpleNamespace(**made) if hf_output is None else made
-    return items, input_ids.new_tensor(resolution.ids), hf_output
+    return items, _tensor(resolution, input_ids), hf_output
+
+
+def _tensor(resolution: Resolution, like: torch.Tensor) -> torch.Tensor:
+    """The ids of a resolution, [T], of the type and device of SGLang's ids. SGLang may change them."""
+    return torch.from_numpy(resolution.values).to(like, copy=True)
 
 
 def _known(video_grids: Sequence[GridTHW | None]) -> list[GridTHW]:
@@ -65,7 +71,7 @@ def collect_items(call: Call) -> Any:
     if scope.request.audio_spans:
         scope.read_audio(input_ids.flatten().tolist(), hf_output["feature_attention_mask"].sum(dim=-1))
     if not scope.request.video_count:
-        return items, input_ids.new_tensor(scope.resolve(image_grids).ids), hf_output
+        return items, _tensor(scope.resolve(image_grids), input_ids), hf_output
     video_grids = grids.rows(hf_output["video_grid_thw"], "video_grid_thw")
     raw = [row for row, given in zip(video_grids, scope.video_grids, strict=False) if given is None]
     if raw and len(video_grids) == len(scope.video_grids):
@@ -77,7 +83,7 @@ def collect_items(call: Call) -> Any:
         # 0.5.4 - 0.5.6.post2 evaluate `if second_per_grid_ts:`, which raises for a tensor with several
         # elements.
         hf_output[preprocessed.SECONDS] = hf_output[preprocessed.SECONDS].tolist()
-    return items, input_ids.new_tensor(resolution.ids), hf_output
+    return items, _tensor(resolution, input_ids), hf_output
 
 
 def call_hf_processor(call: Call) -> Any:
@@ -144,7 +150,7 @@ def find_offsets(call: Call) -> Any:
     """``get_mm_items_offset``: for preprocessed items, no other wrapper runs before the offsets are made."""
     scope = pretokenized()
     if scope is not None and scope.resolution is not None and scope.is_preprocessed:
-        call.arguments["input_ids"] = torch.tensor(scope.resolution.ids)
+        call.arguments["input_ids"] = torch.from_numpy(scope.resolution.values).clone()
     return call.proceed()
 
 

@@ -13,6 +13,7 @@ from deepeyes_patch.request.preprocessed import IMAGES, VIDEOS, is_preprocessed
 
 # How base64 of an image file begins, and its media type.
 _BASE64 = {"/9j/": "jpeg", "iVBORw0KGgo": "png", "R0lGOD": "gif", "UklGR": "webp"}
+_LONGEST_PATH = 4096  # bytes, on Linux. Asking for a longer one copies it first.
 _NO_IMAGE = (list, tuple, int, float)
 
 
@@ -89,7 +90,7 @@ def _spelled(image: Any) -> Any:
         return image["url"] if isinstance(image["url"], str) else image
     if isinstance(image, str):
         for begin, kind in _BASE64.items():
-            if image.startswith(begin) and not os.path.exists(image):
+            if image.startswith(begin) and (len(image) > _LONGEST_PATH or not os.path.exists(image)):
                 return f"data:image/{kind};base64,{image}"
     return image
 

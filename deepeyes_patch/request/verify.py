@@ -61,15 +61,10 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
         raise _inexact("videos")
     if [tuple(pair) for item in sounds for pair in item.offsets] != expected.audio:
         raise _inexact("audio offsets")
-    media = _media(scope, expected)
-    places = sorted([*((medium.first, medium.last) for medium in media), *expected.audio])
     # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
-    if padded is not None and (
-        _outside(padded, places) != _outside(ids, places)
-        or not are_padded(padded, [*images, *clips, *sounds])
-    ):
+    if padded is not None and padded != _padded(ids, [*images, *clips, *sounds]):
         raise _inexact("padded_input_ids")
-    _verify_positions(scope, result, media)
+    _verify_positions(scope, result, _media(scope, expected))
     passed_last_look(result)
 
 
@@ -98,7 +93,8 @@ def _verify_positions(scope: Scope, result: Any, media: Sequence[Medium]) -> Non
     if actual is None or not torch.equal(actual.cpu().long(), torch.from_numpy(right)):
         raise _inexact("M-RoPE positions")
     delta = part(result, "mrope_position_delta")
-    if delta is None or int(torch.as_tensor(delta).flatten()[0]) != int(right.max()) + 1 - length:
+    furthest = int(right[:, -1].max())  # no axis of any token is beyond those of the last token
+    if delta is None or int(torch.as_tensor(delta).flatten().tolist()[0]) != furthest + 1 - length:
         raise _inexact("M-RoPE delta")
 
 
@@ -190,26 +186,19 @@ def _temporal_patch_size(scope: Scope) -> int:
     return int(size)
 
 
-def are_padded(padded: Sequence[int], items: Sequence[Any]) -> bool:
-    """Whether the padded ids hold each item's own padding at its offsets. Else the scheduler ends."""
+def are_padded(ids: Sequence[int], items: Sequence[Any]) -> bool:
+    """Whether ids hold each item's own padding at its offsets."""
+    return list(ids) == _padded(ids, items)
+
+
+def _padded(ids: Sequence[int], items: Sequence[Any]) -> list[int]:
+    """The ids with each item's own padding at its offsets. With any other padding, the scheduler ends."""
+    padded = list(ids)
     for item in items:
         for first, last in item.offsets:
             length = last - first + 1
             if hasattr(item, "padding_sequence"):  # 0.5.23 and later
-                padding = list(item.padding_sequence(length))
+                padded[first : last + 1] = item.padding_sequence(length)
             else:
-                padding = [item.pad_value] * length
-            if list(padded[first : last + 1]) != padding:
-                return False
-    return True
-
-
-def _outside(ids: Sequence[int], places: Sequence[tuple[int, int]]) -> list[Any]:
-    """The total length, and everything between the media. ``places``: their (first, last), both inclusive."""
-    pieces: list[Any] = [len(ids)]
-    position = 0
-    for first, last in places:
-        pieces.append(ids[position:first])
-        position = last + 1
-    pieces.append(ids[position:])
-    return pieces
+                padded[first : last + 1] = [item.pad_value] * length
+    return padded

@@ -41,6 +41,9 @@ def bounds() -> str:
         ([1, 2, -7], "-7 at position 2"),
         ([10**7], "10000000 at position 0"),
         ([2**70], "flat sequence of token ids"),
+        ([2**63], "flat sequence of token ids"),  # an unsigned number of 64 bits could hold these two
+        ([1, 2**64 - 1], "flat sequence of token ids"),
+        ([-(2**63)], "-9223372036854775808 at position 0"),
         ([1.5], "flat sequence of token ids"),
         ([1, 2.0], "flat sequence of token ids"),
         ([1, numpy.float64(2)], "flat sequence of token ids"),
@@ -77,7 +80,10 @@ def resolve(
     count = len(grids) if image_count is None else image_count
     expanded = range(count) if expanded_only else ()
     request = PretokenizedRequest(ids, TOKENS, vocab_size=VOCABULARY, image_count=count, expanded=expanded)
-    return request.resolve(grids, MERGE, bounds)
+    resolution = request.resolve(grids, MERGE, bounds)
+    assert resolution.values.dtype == numpy.int64
+    assert resolution.values.tolist() == resolution.ids
+    return resolution
 
 
 # --- served -----------------------------------------------------------------------------------------
@@ -266,6 +272,20 @@ def test_a_preprocessed_image_is_expanded_already() -> None:
     assert "the image_grid_thw that came with it" in str(refusal.value)
     assert "server" not in str(refusal.value)
     assert "single" not in str(refusal.value)
+
+
+@given(st.lists(st.integers(-(2**64), 2**64) | st.booleans() | st.sampled_from([0, 1, 99, 100]), max_size=6))
+def test_any_numbers_are_taken_as_they_are_or_refused(ids: list[int]) -> None:
+    """Whichever way they are read: a list is read as unsigned numbers first, a tuple never."""
+    found = []
+    for sent in (ids, tuple(ids)):
+        try:
+            found.append(PretokenizedRequest(sent, TOKENS, vocab_size=None, image_count=None).ids)
+        except RefusedRequest as refusal:
+            found.append([str(refusal)])
+    assert found[0] == found[1]
+    if all(0 <= token < 2**63 - 1 for token in ids) and not {P, VS, VE, V} & set(ids):
+        assert found[0] == ids
 
 
 @given(any_grid, st.integers(1, 4), st.booleans())

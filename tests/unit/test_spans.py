@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, SupportsIndex
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +94,7 @@ def test_any_lengths_are_given_and_nothing_else_changes(
     counts = data.draw(st.lists(st.integers(1, 30), min_size=len(lengths), max_size=len(lengths)))
     found = spans.find_spans(ids, TOKENS)
     expanded = spans.expand(ids, found, counts)
+    assert spans.expand_array(numpy.array(ids, int), found, counts).tolist() == expanded
     assert [span.length for span in spans.find_spans(expanded, TOKENS)] == counts
     assert [token for token in expanded if token != IMAGE] == [token for token in ids if token != IMAGE]
     # The offsets cover the runs of the expanded ids, exactly and in order.
