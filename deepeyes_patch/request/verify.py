@@ -62,7 +62,7 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
     if [tuple(pair) for item in sounds for pair in item.offsets] != expected.audio:
         raise _inexact("audio offsets")
     # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
-    if padded is not None and padded != _padded(ids, [*images, *clips, *sounds]):
+    if padded is not None and list(padded) != _padded(ids, [*images, *clips, *sounds]):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, _media(scope, expected))
     passed_last_look(result)
