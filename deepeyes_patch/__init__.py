@@ -77,8 +77,8 @@ def start() -> None:
     the first import of ``sglang``. Never raises and never prints: an interpreter that does not
     import SGLang must not notice that our installation is broken.
     """
-    # The .pth line checks only whether a variable exists. Python 3.15 reads the .start file instead, which
-    # checks nothing. So the value is checked here.
+    # The .pth line knows the value ``off`` alone. Python 3.15 reads the .start file instead, which checks
+    # nothing. So the value is checked here.
     value = os.environ.get("DEEPEYES_PATCH") or os.environ.get("RELAX_DEEPEYES_QWEN_VL_PATCH") or ""
     if value.strip().lower() in OFF_VALUES:
         return

@@ -19,7 +19,7 @@ from deepeyes_patch.observe import release
 
 # SHA-256 of the start-up files that belong to this version.
 SHIPPED = {
-    "deepeyes_patch.pth": "a2902739bc70d2663e6b4675e9606a8195c773210b82d302df5a964d5afe4d73",
+    "deepeyes_patch.pth": "a2ee128fc872b56becb2fab62e42709dc375543fcc3fbf1f9add65cd4d6dde83",
     "deepeyes_patch.start": "1204d708f1637ffa5189958ced914f61bf00b25d17a79fe63d3438528e65433a",
 }
 

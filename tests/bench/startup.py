@@ -4,12 +4,16 @@ Instructions are valgrind's (``--tool=callgrind``), which do not depend on how b
 are medians of rounds that take the cases in turn, so that a busy minute hurts all alike. One virtual
 environment with wrapt serves the cases; they differ in the start-up files at its root and in the switch.
 Byte code is warm and hashes are seeded, so that two runs count alike.
+
+``--processes 1000`` also starts so many short processes in each state, as compile workers and judges do on a
+training node, and prints the CPU time of all of them. The states take turns, ten processes at a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -27,6 +31,7 @@ from tests.interpreters import CHECKOUT, ON, Interpreter, clean_environ
 
 VALGRIND_SECONDS = 300
 NOTHING = "pass"
+TOGETHER = 10  # processes before the next state has its turn
 
 
 @dataclass(frozen=True)
@@ -104,10 +109,27 @@ def wall_times(interpreter: Interpreter, asked: list[Case], rounds: int) -> list
     return [statistics.median(times) for times in taken]
 
 
+def cpu_seconds(interpreter: Interpreter, asked: list[Case], processes: int) -> list[float]:
+    """CPU seconds of so many processes of each case, all together."""
+    spent = [0.0 for _ in asked]
+    for _ in range(processes // TOGETHER):
+        for number, case in enumerate(asked):
+            _prepare(interpreter, case)
+            environ = clean_environ(**{**interpreter.environ, **case.environ})
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            for _ in range(TOGETHER):
+                subprocess.run([interpreter.python, "-c", case.program], env=environ, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent[number] += after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40, help="of the wall times")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--processes", type=int, default=0, help="short ones, to sum up their CPU time")
+    chosen = parser.parse_args()
+    rounds = chosen.rounds
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not on the path: apt-get install valgrind")
     asked = cases()
@@ -115,12 +137,18 @@ def main() -> None:
         interpreter = environment(Path(folder))
         counts = [instructions(interpreter, case) for case in asked]
         times = wall_times(interpreter, asked, rounds)
+        short = [case for case in asked if case.program == NOTHING and "wrapt" not in case.name]
+        spent = cpu_seconds(interpreter, short, chosen.processes) if chosen.processes else []
     print(f"Python {sys.version.split()[0]}, {rounds} rounds; more than: the first of its group")
     print("| case | million instructions | more than absent | median ms |\n|---|---|---|---|")
     with_sglang = [case.program != NOTHING for case in asked]
     for case, count, milliseconds in zip(asked, counts, times, strict=True):
         base = counts[with_sglang.index(case.program != NOTHING)]
         print(f"| {case.name} | {count / 1e6:.2f} | {count / base - 1:+.2%} | {milliseconds:.1f} |")
+    if spent:
+        print(f"\n| {chosen.processes} processes | CPU seconds | more than absent |\n|---|---|---|")
+    for case, seconds in zip(short, spent, strict=False):
+        print(f"| {case.name} | {seconds:.2f} | {seconds / spent[0] - 1:+.1%} |")
 
 
 if __name__ == "__main__":
