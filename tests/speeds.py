@@ -181,7 +181,7 @@ TABLE: dict[str, Row] = {
 }
 
 # The rope of 0.5.3 and a rollout on it are in the core. The legacy loader, as in the DeepEyes image, and
-# videos whose times are lost on the way to the HF processor:
+# videos whose times this `transformers` does not read:
 ALSO: dict[str, tuple[str, ...]] = {
     "0.5.12.post1": ("tests/e2e/test_altered.py::test_a_file_edited_in_place",),
     "0.5.9": ("tests/sglang/test_videos.py::test_broken_seconds",),

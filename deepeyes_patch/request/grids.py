@@ -9,6 +9,8 @@ import torch
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids.spans import GridTHW
 
+# A float32 holds every whole number below. torch reads a list with one float in it as float32.
+_LIMIT = 2**24
 _NOT_A_GRID = (TypeError, ValueError, RuntimeError, IndexError, OverflowError)
 
 
@@ -26,7 +28,7 @@ def rows(grids: Any, name: str = "image_grid_thw") -> list[GridTHW]:
     Raises
     ------
     RefusedRequest
-        The shape is another one, or the sizes are not whole, positive and finite.
+        The shape is another one, or the sizes are not whole, positive and below 2**24.
     """
     if grids is None:
         return []
@@ -40,8 +42,8 @@ def rows(grids: Any, name: str = "image_grid_thw") -> list[GridTHW]:
             raise ValueError(f"shape {list(table.shape)}")
         sizes = table.flatten().tolist()
         whole = list(map(int, sizes))  # raises for inf and nan
-        if whole != sizes or min(whole) < 1:
-            raise ValueError("sizes that are not whole and positive")
+        if whole != sizes or not 0 < min(whole) <= max(whole) < _LIMIT:
+            raise ValueError(f"sizes that are not whole, positive and below {_LIMIT}")
     except _NOT_A_GRID as error:
         raise RefusedRequest(
             "media",

@@ -53,6 +53,7 @@ tables = st.one_of(
 @example([[1, -4, 4]])
 @example([[1, 4.5, 4]])
 @example([[1, 2**70, 4]])
+@example([[1, 1, 1], [1, 1.0, 10**30]])
 def test_grids_are_read_as_they_are_or_refused(table: Any) -> None:
     """``inf`` was an OverflowError, HTTP 500."""
     try:
