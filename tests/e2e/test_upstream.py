@@ -5,6 +5,7 @@ Our package is off on both.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import shapes
+from tests.e2e.shapes import SHAPES
+from tests.e2e.test_prompt_logprobs import ask, assert_scored, scored
 from tests.lab import client, flags, models, server
 from tests.lab.server import Server
+from tests.sglang import rollouts
 from tests.upstream import changes
 
 SECONDS = 120
+END_SECONDS = 120
 # What the change refuses, of the requests of `shapes.BAD`, and an image that SGLang refuses.
 UNFIT = (
     *("a pad missing", "a pad extra", "an image missing", "a stray pad", "a video pad"),
@@ -77,3 +82,30 @@ def assert_served(done: subprocess.CompletedProcess[str]) -> None:
     status, sent, seen = done.stdout.split()
     assert status == "200"
     assert sent == seen, "not as many ids as were sent"
+
+
+def test_prompt_logprobs(folder: Path, stock: Server, changed: Server) -> None:
+    image = rollouts.vision(folder).image
+    before, after = (
+        json.loads(reproduce("prompt-logprobs-at-images", asked(running)).stdout)
+        for running in (stock, changed)
+    )
+    assert image not in before
+    assert before == [0 if token == image else token for token in after]
+    for name in ("text", "expanded", "history expanded, new turn short"):
+        sent = SHAPES[name](folder)
+        assert_scored(folder, sent, scored(ask(changed, sent)))
+
+
+def test_negative_logprob_start_len(folder: Path, changed: Server) -> None:
+    """The last test of this file that asks the changed server: it must still be there."""
+    with server.serve(folder, env=shapes.STOCK) as running:
+        # The connection breaks, or no answer comes while SGLang looks for the cause of the crash.
+        done = reproduce("negative-logprob-start-len", asked(running))
+        assert "ConnectionError" in done.stderr or "ReadTimeout" in done.stderr
+        running.process.wait(END_SECONDS)
+    said = reproduce("negative-logprob-start-len", asked(changed)).stdout
+    assert said.startswith("400 ")
+    assert "logprob_start_len must be" in said
+    sent = SHAPES["text"](folder)
+    assert client.generate(changed.url, sent.prompt, sent.images).status == 200
