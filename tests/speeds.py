@@ -128,8 +128,11 @@ TABLE: dict[str, Row] = {
     "tests/e2e/test_smoke.py::test_stock_with_one_placeholder_an_image": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_smoke.py::test_stock_keeps_features_of_old_weights": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_upstream.py": Row(NIGHTLY, _STOCK),
-    "tests/e2e/test_ways_past.py::test_stock_looks_for_the_package_that_its_grpc_server_needs": Row(
-        NIGHTLY, _STOCK
+    "tests/e2e/test_ways_past.py::test_the_grpc_server_without_the_package_that_it_needs": Row(
+        NIGHTLY, "tests/sglang/test_over_grpc.py has the other ways in which this server can start"
+    ),
+    "tests/e2e/test_over_grpc.py": Row(
+        NIGHTLY, "tests/sglang/test_over_grpc.py has the same requests, without a server"
     ),
     "tests/e2e/test_workers.py::test_stock_workers_die_of_expanded_ids": Row(NIGHTLY, _STOCK),
     "tests/e2e/test_workers.py::test_with_the_plugin_alone_it_does_not_start": Row(

@@ -38,16 +38,21 @@ def import_seams() -> None:
     for seam in table.SEAMS:
         try:
             importlib.import_module(seam.module)
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             if not (seam.optional_module and _is_excusable(seam.module, error)):
                 raise
 
 
-def _is_excusable(module: str, error: ModuleNotFoundError) -> bool:
+def _is_excusable(module: str, error: ImportError) -> bool:
     """Whether this release lacks the module, or the module needs a package that is not installed.
 
-    The gRPC server needs packages that other servers do not have.
+    The gRPC server needs packages that other servers do not have. One of them is in the table itself, and
+    its installed version may not fit this SGLang, which only a gRPC server notices.
     """
+    if not module.startswith("sglang."):
+        return True
+    if not isinstance(error, ModuleNotFoundError):
+        return False
     missing = error.name or ""
     is_of_another_package = missing.partition(".")[0] not in ("sglang", "deepeyes_patch")
     return is_of_another_package or f"{module}.".startswith(f"{missing}.")

@@ -74,8 +74,7 @@ class _WithoutTarget:
 
 @functools.cache
 def _say_once(target: str) -> None:
-    if not outcomes.is_patched("mrope"):
-        outcomes.succeeded("mrope", "patched (ForwardBatch)")
+    outcomes.succeeded("mrope", "patched (ForwardBatch)")
     outcomes.announce()
     logger.warning(
         "deepeyes-patch: SGLang would give images text positions, because of --rl-on-policy-target %s; they "

@@ -39,8 +39,8 @@ def want(repairs: frozenset[str]) -> None:
 
 
 def succeeded(repair: str, words: str | None) -> None:
-    """Keep what was patched, in a few words; ``None`` adds nothing to what is known."""
-    if words is not None:
+    """Keep what was patched first, in a few words; ``None`` adds nothing to what is known."""
+    if words is not None and not is_patched(repair):
         _words[repair] = words
     publish()
 

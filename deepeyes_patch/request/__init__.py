@@ -13,6 +13,10 @@
 ``sampling``        with the switch ``sampling``: the model can sample no placeholder
 ``handover``        the request goes to the scheduler: each of its samples gets its images
 
+A path of its own, past the processor:
+
+``over_grpc``       the gRPC server takes preprocessed images: check them against the ids, add positions
+
 Beside the path, most of it in the scheduler:
 
 ``features``         vision features that SGLang keeps are dropped when the weights change

@@ -40,7 +40,7 @@ async def admit(call: Call) -> Any:
         return await call.proceed()
     if not request.contains_mm_input():
         if model is not None:
-            _refuse_placeholders(request.input_ids, model.tokens)
+            refuse_placeholders(request.input_ids, model.tokens)
         return await call.proceed()
     if model is None:
         return await _admit_unserved(call, request, processor)
@@ -54,7 +54,7 @@ async def admit(call: Call) -> Any:
     with admitted(admission):
         tokenized = await call.proceed()
     _refuse_cut(tokenized, len(ids))
-    inputs = _inputs(tokenized)
+    inputs = inputs_of(tokenized)
     if inputs is not admission.judged:
         _judge(processor, model, request, ids, images, inputs)
     elif inputs is None and not any(getattr(request, name, False) for name in _WAITS):
@@ -89,7 +89,7 @@ async def _admit_unserved(call: Call, request: Any, processor: Any) -> Any:
     if not any(map(is_preprocessed, images)):
         unserved.check_placeholders(len(images))
     tokenized = await call.proceed()
-    verify_unserved(unserved, _inputs(tokenized))
+    verify_unserved(unserved, inputs_of(tokenized))
     return tokenized
 
 
@@ -97,12 +97,19 @@ def _listed(images: Any) -> list[Any] | None:
     return None if images is None else list(media.as_list(images))
 
 
-def _inputs(tokenized: Any) -> Any:
+def inputs_of(tokenized: Any) -> Any:
     """The processor's result. Up to 0.5.14, a request for an embedding calls it ``image_inputs``."""
     return tokenized.mm_inputs if hasattr(tokenized, "mm_inputs") else tokenized.image_inputs
 
 
-def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
+def refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
+    """Refuse ids with placeholders that no image or video came with.
+
+    Raises
+    ------
+    RefusedRequest
+        The ids hold a placeholder.
+    """
     for modality, token in tokens.placeholders.items():
         if token in ids:
             raise RefusedRequest(
@@ -113,7 +120,7 @@ def _refuse_placeholders(ids: Sequence[int], tokens: VisionTokens) -> None:
 
 
 def _refuse_cut(tokenized: Any, length: int) -> None:
-    inputs = _inputs(tokenized)
+    inputs = inputs_of(tokenized)
     if inputs is not None:
         positions = part(inputs, "mrope_positions")
         length = len(tokenized.input_ids) if positions is None else positions.shape[-1]

@@ -151,12 +151,17 @@ def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:
             )
 
 
-def _media(scope: Scope, expected: Resolution) -> list[Medium]:
-    """All images, videos and groups of frames, in the order of the ids."""
-    media = [
+def pictures(expected: Resolution) -> list[Medium]:
+    """The images of a request, in the order of the ids."""
+    return [
         Medium(first, last, numpy.arange(t), h, w)
         for (first, last), (t, h, w) in zip(expected.offsets, expected.grids, strict=True)
     ]
+
+
+def _media(scope: Scope, expected: Resolution) -> list[Medium]:
+    """All images, videos and groups of frames, in the order of the ids."""
+    media = pictures(expected)
     if not expected.videos:
         return media
     for index, video in enumerate(expected.videos):

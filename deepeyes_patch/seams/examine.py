@@ -79,7 +79,7 @@ def _judge(view: View, seam: Seam, owner: str, handle: Handle, required: bool) -
 def _problem(seam: Seam, function: Function) -> str | None:
     if function.flaw is not None:
         return function.flaw
-    if not function.home.startswith(HOME):
+    if not function.home.startswith((HOME, f"{seam.module.partition('.')[0]}.")):
         # Another package put it there. Wrapping it would run the repair on code that nobody has tested.
         relax = (
             f" (Relax's own patch: drop its flag {RELAX_FLAG})" if function.home.startswith("relax.") else ""

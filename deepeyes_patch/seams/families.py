@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from deepeyes_patch.ids.tokens import VisionTokens
@@ -25,6 +26,9 @@ SERVED_TYPES = (
 # the class later is not enough: another package may have put a wrapper around ours that hides it.
 _MODEL = "_deepeyes_patch_model"
 
+
+# The token ids of a configuration, without the end of their names.
+_TOKENS = ("image", "video", "audio", "vision_start", "vision_end")
 
 # Methods of the Qwen-VL processor that classes which derive from it for other models inherit.
 _INHERITED = ("process_mm_data_async", "load_mm_data", "process_and_combine_mm_data")
@@ -141,6 +145,29 @@ def read_model(processor: Any) -> Model:
         tokens_per_second=getattr(vision, "tokens_per_second", None),
         side_factor=None if patch is None else int(patch) * merge,
         patch_width=channels * temporal * patch**2 if patch and temporal and channels else None,
+    )
+
+
+def read_config(hf_config: Any) -> Model:
+    """Read a configuration where there is no processor, as SGLang's Qwen-VL processor reads it.
+
+    Raises
+    ------
+    AttributeError, TypeError, ValueError
+        The configuration lacks something that serving requests needs.
+    """
+    config = getattr(hf_config, "thinker_config", hf_config)  # Qwen3-Omni
+    ids = {name: getattr(config, f"{name}_token_id", None) for name in _TOKENS}
+    tokens = SimpleNamespace(
+        image_token="", **{f"{name}_token_id": ids[name] for name in ("image", "video", "audio")}
+    )
+    return read_model(
+        SimpleNamespace(
+            hf_config=config,
+            mm_tokens=tokens,
+            vision_start_token_id=ids["vision_start"],
+            vision_end_token_id=ids["vision_end"],
+        )
     )
 
 

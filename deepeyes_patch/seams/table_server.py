@@ -13,6 +13,9 @@ HTTP_WORKERS = "sglang.srt.managers.multi_tokenizer_mixin"
 RECEIVERS = ("sglang.srt.disaggregation.encode_receiver", "sglang.srt.disaggregation.encoder.receiver")
 SERVING_CHAT = "sglang.srt.entrypoints.openai.serving_chat"
 GRPC_SERVER = "sglang.srt.entrypoints.grpc_server"
+# The package that serves gRPC for SGLang 0.5.10 and later; the rows about it name its own releases.
+GRPC_SERVICER = "smg_grpc_servicer.sglang.servicer"
+_GRPC_START = "smg_grpc_servicer.sglang.server"
 # What a scheduler does with an update of the weights; the module has moved once.
 WEIGHT_UPDATERS = (
     "sglang.srt.managers.scheduler_update_weights_mixin",
@@ -164,7 +167,45 @@ AROUND_THE_PROCESSOR = (
         "async serve_grpc(server_args)",
         "startup.stops:serve_grpc",
         "0.5.3 -",
-        "stop a Qwen-VL model on the gRPC server, which takes requests past the processor",
+        "stop a Qwen-VL model on a gRPC server that drops images, or that nothing of ours would reach",
+        optional_module=True,
+    ),
+    *(
+        Seam(
+            *("processor", GRPC_SERVICER, named("SGLangSchedulerServicer")),
+            signature,
+            wrapper,
+            "smg-grpc-servicer 0.5.0 -",
+            role,
+            optional_module=True,
+            door=wrapper if "__init__" in signature else None,
+            reported="generate" in signature,
+        )
+        for signature, wrapper, role in (
+            (
+                "__init__(server_args)",
+                "startup.stops:construct_servicer",
+                "read the model's configuration; stop SGLang where it lacks something",
+            ),
+            (
+                "_convert_generate_request(grpc_req)",
+                "request.over_grpc:convert",
+                "refuse images and placeholders that contradict each other; add M-RoPE positions",
+            ),
+            (
+                "_convert_embed_request(grpc_req)",
+                "request.over_grpc:convert",
+                "refuse images, which SGLang drops there, and placeholders without images",
+            ),
+        )
+    ),
+    Seam(
+        *("processor", _GRPC_START, None),
+        "async serve_rust(server_args)",
+        "startup.stops:serve_rust",
+        "smg-grpc-servicer 0.13.6 -",
+        "stop a Qwen-VL model on the Rust servicer, which takes requests past the Python one",
+        required=nowhere,
         optional_module=True,
     ),
     *(

@@ -24,8 +24,8 @@ MODULES = {
     "request": (
         *("admit", "audio", "begin", "cleanup", "combine", "disaggregation", "features"),
         *("frames", "grids", "handover", "hashes", "item_checks", "load", "media"),
-        *("media_errors", "preprocessed", "prompt_logprobs", "sampling", "scope"),
-        *("sessions", "unserved", "verify"),
+        *("media_errors", "over_grpc", "preprocessed", "prompt_logprobs", "sampling"),
+        *("scope", "sessions", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table"),

@@ -7,6 +7,7 @@ whose requests bypass the processor.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import subprocess
@@ -15,9 +16,16 @@ from typing import Any
 
 from deepeyes_patch.errors import DeepEyesPatchError
 from deepeyes_patch.observe import counters, outcomes
-from deepeyes_patch.seams import table, wrapping
+from deepeyes_patch.seams import table, table_server, wrapping
 from deepeyes_patch.seams.examine import incompatible
-from deepeyes_patch.seams.families import keep_model, model_of, read_model, runs_through_ours, served_type
+from deepeyes_patch.seams.families import (
+    keep_model,
+    model_of,
+    read_config,
+    read_model,
+    runs_through_ours,
+    served_type,
+)
 from deepeyes_patch.seams.live import origin
 from deepeyes_patch.seams.wrapping import Call
 from deepeyes_patch.settings import RELAX_FLAG, SWITCH
@@ -25,6 +33,9 @@ from deepeyes_patch.startup.failed_start import heard
 
 # The keys in the "video" part of --mm-process-config that set the size of frames.
 _SIZING = ("min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width")
+
+# The class that takes requests over gRPC.
+_SERVICER = "SGLangSchedulerServicer"
 
 _ASK_SECONDS = 60
 _ASK = "import sys; sys.exit('deepeyes_patch.bootstrap' not in sys.modules)"
@@ -139,19 +150,61 @@ def launch_rust_server(call: Call) -> Any:
 
 @heard
 def serve_grpc(call: Call) -> Any:
-    """``serve_grpc`` (``--grpc-mode``, ``--smg-grpc-mode``): refuse a Qwen-VL model.
+    """``serve_grpc`` (``--grpc-mode``, ``--smg-grpc-mode``): stop if no request would reach our wrappers.
 
-    Requests arrive tokenized, with preprocessed images. No request would reach our wrappers, although the
-    scheduler has a processor and logs *patched*. Images get text positions, without an error.
+    Requests arrive tokenized, with preprocessed images, and bypass the processor. From 0.5.10 on, another
+    package takes them (``smg-grpc-servicer``), whose servicer we wrap. Before, SGLang takes them itself, and
+    drops their images.
+    """
+    model_type = served_type(_hf_config(call.arguments["server_args"]))
+    if model_type is None:
+        return call.proceed()
+    if hasattr(sys.modules[table_server.GRPC_SERVER], _SERVICER):
+        raise incompatible(
+            "processor",
+            [
+                f"model type {model_type} would be served over gRPC (--grpc-mode), and the gRPC server of "
+                f"this SGLang drops the images of requests. Either serve it over HTTP, or set {SWITCH}=off"
+            ],
+        )
+    # If the package is missing, SGLang says so better than we could.
+    with contextlib.suppress(ImportError):
+        importlib.import_module(table_server.GRPC_SERVICER)
+    outcomes.raise_failure("processor")
+    return call.proceed()
+
+
+@heard
+def construct_servicer(call: Call) -> None:
+    """``__init__`` of the gRPC servicer: read what the wrappers need of the model; stop if it is missing."""
+    outcomes.raise_failure("processor")
+    config = _hf_config(call.arguments["server_args"])
+    model = None
+    if served_type(config) is not None:
+        try:
+            model = read_config(config)
+        except (AttributeError, TypeError, ValueError) as error:
+            problem = f"a model of type {config.model_type} would be served over gRPC, but {error}"
+            raise incompatible("processor", [problem]) from error
+    call.proceed()
+    keep_model(call.instance, model)
+    outcomes.announce()
+
+
+@heard
+def serve_rust(call: Call) -> Any:
+    """``serve_rust`` of the gRPC servicer, if it is asked for: refuse a Qwen-VL model.
+
+    Its compiled code hands requests to the scheduler, past the servicer that we wrap.
     """
     model_type = served_type(_hf_config(call.arguments["server_args"]))
     if model_type is not None:
         raise incompatible(
             "processor",
             [
-                f"model type {model_type} would be served over gRPC (--grpc-mode, --smg-grpc-mode), whose "
-                f"requests come preprocessed, past everything that deepeyes-patch has wrapped, and without "
-                f"M-RoPE positions. Either serve it over HTTP, or set {SWITCH}=off"
+                f"model type {model_type} would be served over gRPC by the Rust servicer (--servicer-impl, "
+                f"SMG_SGLANG_SERVICER_IMPL), whose compiled code takes requests past everything that "
+                f"deepeyes-patch has wrapped. Either use the Python servicer, or set {SWITCH}=off"
             ],
         )
     return call.proceed()

@@ -64,8 +64,20 @@ ROLES = {
         "提示词的对数概率：取占位符的，而不是 SGLang 填充值的"
     ),
     "log-probs of the prompt: return the placeholders, not 0": "提示词的对数概率：返回占位符，而不是 0",
-    "stop a Qwen-VL model on the gRPC server, which takes requests past the processor": (
-        "gRPC 服务器接收的请求绕过处理器：使 Qwen-VL 模型不在其上启动"
+    "stop a Qwen-VL model on a gRPC server that drops images, or that nothing of ours would reach": (
+        "Qwen-VL 模型运行在会丢掉图片、或本包无法到达的 gRPC 服务器上时，停止启动"
+    ),
+    "read the model's configuration; stop SGLang where it lacks something": (
+        "读取模型配置；缺少所需内容时停止 SGLang"
+    ),
+    "refuse images and placeholders that contradict each other; add M-RoPE positions": (
+        "拒绝互相矛盾的图片与占位符；补上 M-RoPE 位置"
+    ),
+    "refuse images, which SGLang drops there, and placeholders without images": (
+        "拒绝 SGLang 在那里会丢掉的图片，以及没有图片的占位符"
+    ),
+    "stop a Qwen-VL model on the Rust servicer, which takes requests past the Python one": (
+        "Qwen-VL 模型运行在 Rust servicer 上时停止启动：请求不经过 Python servicer"
     ),
     "stop a Qwen-VL model on the Rust server, which takes requests past the processor": (
         "Rust 服务器接收的请求绕过处理器：使 Qwen-VL 模型不在其上启动"

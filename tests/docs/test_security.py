@@ -125,7 +125,11 @@ def test_who_puts_wrappers_on() -> None:
         & set(called(ast.parse(source(name).read_text("utf-8"))))
     }
     # They note something on an instance: a processor, a result, the frames of a video, a scheduler's request.
-    noting = {"seams.families", "request.scope", "request.frames", "request.prompt_logprobs"}
+    noting = {
+        *("seams.families", "request.scope", "request.frames", "request.prompt_logprobs"),
+        "request.over_grpc",
+        "request.sessions",
+    }
     assert callers == {"seams.wrapping", "startup.hooks", *noting}
 
 

@@ -10,6 +10,8 @@ def sources(module: str) -> list[Path]:
     """The Python files of a module or package (``sglang.srt.models.qwen3_vl``); [] if there is none."""
     top, *parts = module.split(".")
     spec = importlib.util.find_spec(top)
+    if spec is None and top != "sglang":
+        return []
     assert spec is not None, f"{top} is not installed"
     assert spec.submodule_search_locations, f"{top} is no package"
     place = Path(spec.submodule_search_locations[0], *parts)

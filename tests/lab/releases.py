@@ -103,9 +103,14 @@ TESTED = ("0.5.23", "0.5.19", "0.5.16", "0.5.12.post1", "0.5.9", "0.5.3")
 
 
 def in_range(text: str) -> list[str]:
-    """The releases of a range, as in the table of seams: ``0.5.3 - 0.5.5.post1``, or ``0.5.9 -``, open."""
+    """The releases of a range, as in the table of seams: ``0.5.3 - 0.5.5.post1``, or ``0.5.9 -``, open.
+
+    None for a row about another package: ``smg-grpc-servicer 0.5.0 -``.
+    """
     names = list(RELEASES)
     first, _, last = text.partition(" -")
+    if first not in RELEASES:
+        return []
     end = names.index(last.strip()) + 1 if last.strip() else len(names)
     return names[names.index(first) : end]
 

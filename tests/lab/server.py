@@ -66,7 +66,7 @@ def serve(
     environment's interpreter, with the same release. ``launcher`` goes before the command, and replaces
     itself by it.
     """
-    with _started(model_dir, env, args, log_path, python, launcher) as server:
+    with started(model_dir, env, args, log_path, python, launcher) as server:
         deadline = time.monotonic() + start_seconds
         while not _healthy(server.url):
             if server.process.poll() is not None:
@@ -102,7 +102,7 @@ def expect_failure(
 
     Raises `ServerFailed` if it becomes healthy, or does neither in time.
     """
-    with _started(model_dir, env, args, log_path, python) as server:
+    with started(model_dir, env, args, log_path, python) as server:
         deadline = time.monotonic() + start_seconds
         while server.process.poll() is None:
             if _healthy(server.url):
@@ -135,7 +135,7 @@ def _one_core_each(ranks: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _started(
+def started(
     model_dir: Path,
     env: Mapping[str, str | None] | None,
     args: Sequence[str],

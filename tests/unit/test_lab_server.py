@@ -31,7 +31,7 @@ from tests.lab import flags, server
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 flags.server_args = dict
 server.STOP_SECONDS = 2
-with server._started(pathlib.Path("no-model"), None, [], None, pathlib.Path(sys.argv[1])):
+with server.started(pathlib.Path("no-model"), None, [], None, pathlib.Path(sys.argv[1])):
     time.sleep(600)
 """
 
