@@ -8,6 +8,7 @@
 ``media``           check the images and videos, before SGLang loads anything
 ``audio``           check the audio
 ``load``            images and videos are loaded; the loader gets placeholders in place of the ids
+``channels``        the slow HF processor is told where an image has its channels
 ``combine``         the HF processor runs; the caller's ids replace its re-tokenized ids
 ``verify``          the last look: ids, offsets and positions must follow from what the caller sent
 ``sampling``        with the switch ``sampling``: the model can sample no placeholder

@@ -17,7 +17,7 @@ from deepeyes_patch.ids import video_times
 from deepeyes_patch.ids.request import Resolution
 from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.request import frames, grids, preprocessed
+from deepeyes_patch.request import channels, frames, grids, preprocessed
 from deepeyes_patch.request.scope import Scope, current, entered, noted, pretokenized
 from deepeyes_patch.seams.wrapping import Call
 
@@ -94,6 +94,7 @@ def call_hf_processor(call: Call) -> Any:
     scope = pretokenized()
     if scope is None:
         return _with_times(call, None) if outcomes.is_patched("video") else call.proceed()
+    channels.name_order(call)
     hf_output = _with_times(call, scope) if scope.request.video_count else call.proceed()
     seconds = scope.given_seconds
     made = iter(hf_output.get(preprocessed.SECONDS, ()))

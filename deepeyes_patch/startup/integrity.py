@@ -22,10 +22,10 @@ MODULES = {
     ),
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
-        *("admit", "audio", "begin", "cleanup", "combine", "disaggregation", "features"),
-        *("frames", "grids", "handover", "hashes", "item_checks", "load", "media"),
-        *("media_errors", "over_grpc", "preprocessed", "prompt_logprobs", "sampling"),
-        *("scope", "sessions", "unserved", "verify"),
+        *("admit", "audio", "begin", "channels", "cleanup", "combine", "disaggregation"),
+        *("features", "frames", "grids", "handover", "hashes", "item_checks", "load"),
+        *("media", "media_errors", "over_grpc", "preprocessed", "prompt_logprobs"),
+        *("sampling", "scope", "sessions", "unserved", "verify"),
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table"),

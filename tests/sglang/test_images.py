@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 from deepeyes_patch.errors import RefusedRequest
-from tests.lab import models, processors
+from tests.lab import models, processors, reference
 from tests.sglang import rollouts
-from tests.sglang.rollouts import assert_exact, picture
+from tests.sglang.rollouts import Request, assert_exact, picture
 
 WAYS = ("default", "pool")
 
@@ -26,6 +27,45 @@ WAYS = ("default", "pool")
 def sizes(count: int) -> list[tuple[int, int]]:
     choose = random.Random(20251129)
     return [(choose.randint(64, 900), choose.randint(64, 900)) for _ in range(count)]
+
+
+FLAT = [(1, 1), (199, 1), (100, 3)]  # a slow image processor takes these heights for channels
+
+
+@pytest.mark.parametrize("size", FLAT, ids=str)
+def test_flat_pictures(size: tuple[int, int], patched: None) -> None:
+    """Beside ``transformers`` that is told the order of the channels, where it guesses it otherwise.
+
+    Qwen2.5-VL's pictures are resized by 0.5.3 first.
+    """
+    folder = models.ensure("qwen3_vl")
+    processor = processors.build(folder)
+    image = picture(*size)
+    order = {"input_data_format": "channels_last"} if guesses(processor) else {}
+    done = reference.processor(folder)(text=[rollouts.IMAGE], images=[image], return_tensors="pt", **order)
+    ids = done["input_ids"][0].tolist()
+    result = processors.process(processor, ids, [image])
+    assert_exact(folder, result, Request(ids, [image], ids), done["image_grid_thw"])
+    if order:  # elsewhere SGLang's processor and that of the test may run on other devices
+        assert torch.equal(result.mm_items[0].feature, done["pixel_values"])
+
+
+def test_transformers_guesses() -> None:
+    folder = models.ensure("qwen3_vl")
+    if not guesses(processors.build(folder)):
+        pytest.skip("the lab runs this release with the fast image processor")
+    make = reference.processor(folder)
+    with pytest.raises(ValueError, match="mean must have 1 elements"):
+        make(text=[rollouts.IMAGE], images=[picture(199, 1)], return_tensors="pt")
+    turned = make(text=[rollouts.IMAGE], images=[picture(100, 3)], return_tensors="pt")
+    _, height, width = turned["image_grid_thw"][0].tolist()
+    assert height > width  # the picture is 100 wide and 3 high
+
+
+def guesses(processor: Any) -> bool:
+    """Whether its image processor reads the place of the channels off the shape."""
+    inner = processor._processor.image_processor._preprocess
+    return "input_data_format" in inspect.signature(inner).parameters
 
 
 @pytest.mark.parametrize("image_count", [1, 2, 3, 4])
