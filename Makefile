@@ -19,7 +19,7 @@ PYTEST := -m pytest -q --speed=$(SPEED)
 TOGETHER := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
 .PHONY: help check test nightly base suites cost coverage demo smoke lint lab unit install links docs sglang e2e \
-	frameworks matrix load fuzz upstream clean
+	frameworks matrix load fuzz gpu upstream clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
 	@echo "make upstream   the change made for SGLang itself, on a copy of 0.5.23, with the package off"
+	@echo "make gpu [SGLANG_PYTHON=python3]   on a machine with CUDA: kernels, CUDA graphs, the rope's speed, servers"
 	@echo "make cost [SPEED=check]   CPU seconds of each suite, and of each start of a server"
 	@echo "make coverage   after \`make nightly\`: the branches that it visited and \`make test\` does not"
 
@@ -137,6 +138,10 @@ fuzz:
 upstream:
 	@$(PYTHON) tests/lab/environments.py base 0.5.23
 	@.lab/0.5.23/bin/python -W ignore -m tests.upstream.run
+
+# Under 40 minutes. Without a CUDA device it says so, and fails.
+gpu: base
+	@.lab/base/bin/python -m tests.bench.gpu $(if $(SGLANG_PYTHON),--sglang $(SGLANG_PYTHON))
 
 clean:
 	rm -rf .lab .site dist
