@@ -18,8 +18,9 @@ from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids.positions import positions
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
-from deepeyes_patch.request import media
+from deepeyes_patch.request import item_checks, media
 from deepeyes_patch.request.admit import inputs_of, refuse_placeholders
+from deepeyes_patch.request.preprocessed import IMAGES, rows_of
 from deepeyes_patch.request.verify import part, pictures
 from deepeyes_patch.seams.families import Model, model_of
 from deepeyes_patch.seams.wrapping import Call
@@ -60,7 +61,7 @@ def _complete(model: Model, ids: Any, inputs: Any) -> None:
         Ids, grids, pixels and offsets contradict each other.
     """
     items = part(inputs, "mm_items")
-    images, _ = media.checked_images(
+    images = media.checked_images(
         [
             {
                 **item.model_specific_data,
@@ -70,13 +71,17 @@ def _complete(model: Model, ids: Any, inputs: Any) -> None:
             }
             for item in items
         ],
-        model.spatial_merge_size,
-        patch_width=model.patch_width,
+        item_checks.Limits(model.spatial_merge_size, patch_width=model.patch_width),
     )
+    grids = [row for index, item in enumerate(images) for row in rows_of(IMAGES, index, item)]
     request = PretokenizedRequest(
-        ids, model.tokens, vocab_size=model.vocab_size, image_count=None, expanded_only=True
+        ids,
+        model.tokens,
+        vocab_size=model.vocab_size,
+        image_count=len(grids),
+        expanded=range(len(grids)),
     )
-    resolution = request.resolve(media.item_grids(images), model.spatial_merge_size)
+    resolution = request.resolve(grids, model.spatial_merge_size)
     told = [tuple(pair) for item in items for pair in item.offsets or ()]
     if told and told != resolution.offsets:
         raise RefusedRequest(
@@ -86,9 +91,9 @@ def _complete(model: Model, ids: Any, inputs: Any) -> None:
         )
     remaining = iter(resolution.offsets)
     for item, image in zip(items, images, strict=True):
-        grids = image["image_grid_thw"]  # int64 [N, 3], whatever the client sent
-        item.model_specific_data["image_grid_thw"] = grids
-        item.offsets = [next(remaining) for _ in grids]
+        rows = image[IMAGES.grid]  # int64 [N, 3], whatever the client sent
+        item.model_specific_data[IMAGES.grid] = rows
+        item.offsets = [next(remaining) for _ in rows]
     found = positions(len(request.ids), pictures(resolution), model.spatial_merge_size)
     delta = int(found.max()) + 1 - len(request.ids)
     _put(inputs, "im_token_id", model.tokens.image)
