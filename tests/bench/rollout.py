@@ -6,6 +6,10 @@ of a trainer: images expanded, sampled ids as they are. Stock cannot serve these
 image, and its history is tokenized again after each answer, so that it is canonical. The clock runs from a
 request to its answer; what a client does to make its ids is not counted. A ratio is the median of those of
 neighbours, above 1 where patched is faster; the middle half of them says how far to trust it.
+
+``--concurrency 64`` plays so many episodes at once, all on one server; the servers take turns, one wave of
+episodes at a time. It prints turns a second and the latencies of turns. Then the client's own work counts in
+turns a second: stock's client decodes and tokenizes its whole history after each answer.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ import argparse
 import signal
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,15 +119,81 @@ def play(
     for turn in range(turns):
         image = rollouts.picture(448, 448, seed=episode * turns + turn)
         images.append(client.as_base64(image))
-        # Its first words are in no other episode, so that none finds another's prompt.
-        head = f"Episode {episode}.\n" if turn == 0 else "<|im_end|>\n"
-        text = f"{head}<|im_start|>user\n{rollouts.IMAGE}Zoom in.<|im_end|>\n<|im_start|>assistant\n"
+        text = words(episode, turn)
         done: dict[int, Turn] = {}
         for side in (0, 1) if (episode + turn) % 2 else (1, 0):
             histories[side].see(text, image)
             done[side] = ask(urls[side], histories[side], images, sampling)
         pairs.append((done[0], done[1]))
     return pairs
+
+
+def episode_of(
+    url: str, history: History, texts: Sequence[tuple[str, Any, str]], sampling: dict[str, Any]
+) -> list[float]:
+    """One episode on one side: seconds of each turn. ``texts``: (text, image, the image in base64)."""
+    seconds, images = [], []
+    for text, image, encoded in texts:
+        images.append(encoded)
+        history.see(text, image)
+        seconds.append(ask(url, history, images, sampling).seconds)
+    return seconds
+
+
+def play_together(
+    urls: Sequence[str],
+    folder: Path,
+    concurrency: int,
+    waves: int,
+    turns: int,
+    sampling: dict[str, Any],
+) -> dict[str, tuple[list[float], float]]:
+    """{side: (seconds of each turn, seconds of all waves)}. Each wave is as many episodes at once."""
+    taken: dict[str, list[float]] = {name: [] for name in NAMES}
+    walls = dict.fromkeys(NAMES, 0.0)
+    makers: tuple[Callable[[Path], History], ...] = (Canonical, Exact)
+    with ThreadPoolExecutor(concurrency) as pool:
+        for wave in range(WARM_UP + waves):
+            episodes = [
+                [
+                    (
+                        text,
+                        image := rollouts.picture(448, 448, seed=number * turns + turn),
+                        client.as_base64(image),
+                    )
+                    for turn in range(turns)
+                    for text in [words(number, turn)]
+                ]
+                for number in range(wave * concurrency, (wave + 1) * concurrency)
+            ]
+            for side in (0, 1) if wave % 2 else (1, 0):
+                start = time.perf_counter()
+                played = [
+                    pool.submit(episode_of, urls[side], makers[side](folder), texts, sampling)
+                    for texts in episodes
+                ]
+                done = [seconds for episode in played for seconds in episode.result()]
+                if wave >= WARM_UP:
+                    walls[NAMES[side]] += time.perf_counter() - start
+                    taken[NAMES[side]] += done
+    return {name: (taken[name], walls[name]) for name in NAMES}
+
+
+def print_together(played: dict[str, tuple[list[float], float]]) -> None:
+    print(f"{'':8} {'turns':>6} {'turns/s':>8} {'p50 s':>8} {'p99 s':>8} {'longest':>8}")
+    for name, (taken, wall) in played.items():
+        ordered = sorted(taken)
+        late = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+        print(
+            f"{name:8} {len(taken):6} {len(taken) / wall:8.2f} {statistics.median(taken):8.2f} "
+            f"{late:8.2f} {ordered[-1]:8.2f}"
+        )
+
+
+def words(episode: int, turn: int) -> str:
+    """A turn of the user. Its first words are in no other episode, so that none finds another's prompt."""
+    head = f"Episode {episode}.\n" if turn == 0 else "<|im_end|>\n"
+    return f"{head}<|im_start|>user\n{rollouts.IMAGE}Zoom in.<|im_end|>\n<|im_start|>assistant\n"
 
 
 def row(name: str, pairs: Sequence[tuple[Turn, Turn]]) -> str:
@@ -143,6 +214,8 @@ def main() -> None:
     arguments.add_argument("--episodes", type=int, default=10)
     arguments.add_argument("--turns", type=int, default=6)
     arguments.add_argument("--tokens", type=int, default=32, help="of each answer")
+    arguments.add_argument("--concurrency", type=int, default=1, help="episodes at once")
+    arguments.add_argument("--waves", type=int, default=4, help="of --concurrency episodes, on each side")
     chosen = arguments.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end, we stop the servers
     folder = models.ensure(chosen.kind, vocabulary="qwen")
@@ -154,6 +227,18 @@ def main() -> None:
         # A sampled placeholder would end an episode.
         "logit_bias": {str(token): -100.0 for token in (vision.image, vision.video)},
     }
+    if chosen.concurrency > 1:
+        # Room for all prompts at once, on both sides.
+        room = ("--max-total-tokens", str(chosen.concurrency * chosen.turns * 512))
+        with (
+            server.serve(folder, env=shapes.STOCK, args=room) as stock,
+            server.serve(folder, env=shapes.PATCHED, args=room) as patched,
+        ):
+            urls = (stock.url, patched.url)
+            played = play_together(urls, folder, chosen.concurrency, chosen.waves, chosen.turns, sampling)
+        print(f"SGLang {flags.installed().version}, {chosen.kind}, {chosen.concurrency} episodes at once")
+        print_together(played)
+        return
     pairs: list[list[tuple[Turn, Turn]]] = []
     changed = 0
     with server.serve(folder, env=shapes.STOCK) as stock, server.serve(folder, env=shapes.PATCHED) as patched:
