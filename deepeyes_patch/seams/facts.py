@@ -39,19 +39,18 @@ def kernel_reads_t_alone(view: View, qwen3_5: Handle) -> bool:
 
 
 def drops_positions(view: View, forward_batch_info: Handle) -> bool:
-    """Whether positions depend on ``--rl-on-policy-target``, so that images get those of text."""
-    return any(TARGET in uses for uses in _used_for_positions(view, forward_batch_info))
+    """Whether positions depend on ``--rl-on-policy-target``, so that images get those of text.
+
+    Nothing else in the class does. A renamed method is noticed, because the class still names the option.
+    """
+    cls = view.named(forward_batch_info, "ForwardBatch")
+    return cls is not None and TARGET in view.uses(cls)
 
 
 def asks(getter: str, view: View, forward_batch_info: Handle) -> bool:
     """Whether positions depend on it, and this getter is asked for it."""
-    return any({TARGET, getter} <= uses for uses in _used_for_positions(view, forward_batch_info))
-
-
-def _used_for_positions(view: View, forward_batch_info: Handle) -> list[frozenset[str]]:
     cls = view.named(forward_batch_info, "ForwardBatch")
-    found = [] if cls is None else [view.function(cls, name) for name in COMPUTING]
-    return [function.uses for function in found if function is not None]
+    return cls is not None and {TARGET, getter} <= view.uses(cls)
 
 
 def asks_by_no_known_getter(function: Function) -> str | None:

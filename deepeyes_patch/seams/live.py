@@ -30,6 +30,10 @@ class LiveView:
     def defines(self, cls: type, name: str) -> bool:
         return name in vars(cls)
 
+    def uses(self, cls: type) -> frozenset[str]:
+        codes = (getattr(inspect.unwrap(f), "__code__", None) for f in vars(cls).values() if callable(f))
+        return frozenset(name for code in codes if code for name in code.co_names)
+
     def function(self, owner: Any, name: str) -> Function | None:
         try:
             static = inspect.getattr_static(owner, name)

@@ -46,6 +46,9 @@ class View(Protocol):
     def defines(self, cls: Handle, name: str) -> bool:
         """Whether the body of a class itself defines this name."""
 
+    def uses(self, cls: Handle) -> frozenset[str]:
+        """The global names and attributes in the functions that the body of a class defines."""
+
 
 # Looks at what a release offers, and decides. The handle is the module of the row.
 Fact = Callable[[View, Handle], bool]

@@ -135,6 +135,12 @@ class SourceView:
         """Whether the body of a class itself defines this name."""
         return self._own_member(cls, name) is not None
 
+    def uses(self, cls: Definition) -> frozenset[str]:
+        """The global names and attributes in the body of a class."""
+        nodes = list(ast.walk(cls.node))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        return frozenset(names.union(node.attr for node in nodes if isinstance(node, ast.Attribute)))
+
     def function(self, owner: Module | Definition, name: str) -> Function | None:
         """The function of a module or class, its own or an inherited or imported one."""
         found = self.find(owner, name) if isinstance(owner, Module) else self._member(owner, name)
