@@ -1,6 +1,7 @@
 """Pure functions on token ids, without torch and without SGLang.
 
 ``tokens``        the special ids: placeholders, vision_start, vision_end
+``reading``       the caller's ids, into an array and a list
 ``spans``         where the placeholders are, and how many there should be
 ``request``       a request's ids, matched with the grids of its media
 ``audio``         spans of audio placeholders, and how long they should be

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.ids import audio, spans, video_blocks
+from deepeyes_patch.ids import audio, reading, spans, video_blocks
 from deepeyes_patch.ids.spans import GridTHW, IdArray, Span
 from deepeyes_patch.ids.tokens import VisionTokens
 from deepeyes_patch.ids.video_blocks import Block, Expanded, Spell
@@ -98,7 +98,7 @@ class PretokenizedRequest:
         audio_count: int = 0,
         expanded: Collection[int] = (),
     ) -> None:
-        values, self.ids = _token_ids(ids, vocab_size)
+        values, self.ids = reading.token_ids(ids, vocab_size)
         self._values = values
         tokens = tokens.with_videos() if video_count else tokens
         self.tokens = tokens.with_audio() if audio_count else tokens
@@ -252,50 +252,3 @@ class PretokenizedRequest:
                 f"input_ids hold {len(self.spans)} image span(s) (vision_start, placeholders, "
                 f"vision_end), and {image_count} image(s) came with them",
             )
-
-
-def _token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list[int]]:
-    """The ids as int64 [T] and as our own list. Refuses ids for which the model has no embedding."""
-    if isinstance(ids, (bytes, bytearray, memoryview)):  # `array` would read eight bytes as one id
-        raise RefusedRequest(
-            "token_ids", f"input_ids must be a flat sequence of token ids: they are {type(ids).__name__}"
-        )
-    # `array` refuses fractions, which NumPy's own conversion would cut off. ``q`` parses each number as the
-    # argument of a function, and takes three times as long as ``Q``, which takes no negative number. Only a
-    # list can surely be read twice.
-    code = "Q" if type(ids) is list else "q"
-    try:
-        try:
-            values: IdArray = numpy.asarray(array(code, ids)).view(numpy.int64)
-            if code == "Q" and len(values) and values.min() < 0:
-                raise OverflowError("2**63 or more")
-        except OverflowError:
-            if code == "q":
-                raise
-            values = numpy.asarray(array("q", ids))
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RefusedRequest(
-            "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
-        ) from error
-    own = list(ids) if _are_ints(ids) else values.tolist()
-    if vocab_size is None:
-        vocab_size = numpy.iinfo(numpy.int64).max
-    if len(values) and (values.max() >= vocab_size or values.min() < 0):
-        outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
-        raise RefusedRequest(
-            "token_ids",
-            f"input_ids hold {values[outside[0]]} at position {outside[0]}, and the model has embeddings for "
-            f"0 to {vocab_size - 1}",
-        )
-    return values, own
-
-
-def _are_ints(ids: Sequence[int]) -> bool:
-    """Whether ``ids`` is a list that holds only Python ints (or bools), found in one pass of C code.
-
-    Any other type in the list changes the type of the sum, or makes ``sum`` raise.
-    """
-    try:
-        return type(ids) is list and type(sum(ids)) is int
-    except TypeError:
-        return False

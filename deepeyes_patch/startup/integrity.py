@@ -15,7 +15,10 @@ WRAPT_MINIMUM = "1.16"
 
 # The modules that run in SGLang's processes, by layer.
 MODULES = {
-    "ids": ("audio", "positions", "request", "spans", "tokens", "video_blocks", "video_times"),
+    "ids": (
+        *("audio", "positions", "reading", "request", "spans", "tokens", "video_blocks"),
+        *("video_times",),
+    ),
     "mrope": (
         *("binding", "building", "gated_attention", "kernel", "lanes", "on_policy"),
         *("rotation", "yarn"),

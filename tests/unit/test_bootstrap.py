@@ -594,7 +594,9 @@ for attempt in 1, 2:
 """
     )
     printed = said_beside_the_log(patched.run(program, environ=ON)).splitlines()
-    problem = "  problem: load_mm_data(prompt, image_data, multimodal_tokens): found nothing: missing"
+    problem = (
+        "  problem: load_mm_data(prompt, image_data, video_data, multimodal_tokens): found nothing: missing"
+    )
     assert printed == [str([problem])] * 2
     assert patched.run(NEIGHBOUR_FIRST + "QwenVLImageProcessor(None, None, None)").silent()
 

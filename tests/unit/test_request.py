@@ -280,7 +280,7 @@ def test_any_numbers_are_taken_as_they_are_or_refused(ids: list[int]) -> None:
     found = []
     for sent in (ids, tuple(ids)):
         try:
-            found.append(PretokenizedRequest(sent, TOKENS, vocab_size=None, image_count=None).ids)
+            found.append(PretokenizedRequest(sent, TOKENS, vocab_size=None, image_count=0).ids)
         except RefusedRequest as refusal:
             found.append([str(refusal)])
     assert found[0] == found[1]

@@ -1,0 +1,68 @@
+"""Read the caller's ids: into an array once, and into a list of our own."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy
+
+from deepeyes_patch.errors import RefusedRequest
+from deepeyes_patch.ids.spans import IdArray
+
+
+def token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list[int]]:
+    """The ids as int64 [T] and as our own list.
+
+    Raises
+    ------
+    RefusedRequest
+        An item is not a token id, or the model has no embedding for it.
+    """
+    if isinstance(ids, (bytes, bytearray, memoryview)):  # `array` would read eight bytes as one id
+        raise RefusedRequest(
+            "token_ids", f"input_ids must be a flat sequence of token ids: they are {type(ids).__name__}"
+        )
+    try:
+        values = _converted(ids)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RefusedRequest(
+            "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
+        ) from error
+    own = list(ids) if _are_ints(ids) else values.tolist()
+    if vocab_size is None:
+        vocab_size = numpy.iinfo(numpy.int64).max
+    if len(values) and (values.max() >= vocab_size or values.min() < 0):
+        outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
+        raise RefusedRequest(
+            "token_ids",
+            f"input_ids hold {values[outside[0]]} at position {outside[0]}, and the model has embeddings for "
+            f"0 to {vocab_size - 1}",
+        )
+    return values, own
+
+
+def _converted(ids: Sequence[int]) -> IdArray:
+    """int64 [T]. `array` refuses fractions, which NumPy's own conversion would cut off."""
+    if type(ids) is list:  # only a list can surely be read twice
+        # ``q`` parses each number as the argument of a function, and takes thrice as long as ``Q``, which
+        # takes no negative number, and numbers that an int64 does not hold.
+        try:
+            values = numpy.asarray(array("Q", ids)).view(numpy.int64)
+        except OverflowError:
+            pass
+        else:
+            if not len(values) or values.min() >= 0:
+                return values
+    return numpy.asarray(array("q", ids))
+
+
+def _are_ints(ids: Sequence[int]) -> bool:
+    """Whether ``ids`` is a list that holds only Python ints (or bools), found in one pass of C code.
+
+    Any other type in the list changes the type of the sum, or makes ``sum`` raise.
+    """
+    try:
+        return type(ids) is list and type(sum(ids)) is int
+    except TypeError:
+        return False
