@@ -6,6 +6,7 @@ This puts the pages of a language and the pictures into a folder of ``.lab/site`
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ STAGE = CHECKOUT / ".lab" / "site"
 SITE = CHECKOUT / ".site"
 # The digest of what the site was made of, once it is whole.
 STAMP = SITE / ".made-of"
+# Pages link to reports in docs/upstream. These are no pages of the site: it shows their names.
+_REPORT = re.compile(r"\[([^\]]+)\]\(\.\./upstream/[^)]*\)")
 SPHINX_LANGUAGES = {"en": "en", "zh": "zh_CN"}
 
 
@@ -44,6 +47,7 @@ def stage(language: str) -> Path:
     folder.mkdir(parents=True)
     for source in sorted((DOCS / language).glob("*.md")):
         text = source.read_text(encoding="utf-8").replace("](../images/", "](images/")
+        text = _REPORT.sub(r"`\1`", text)
         if source.stem == "index":
             text += toctrees(language)
         (folder / source.name).write_text(text, encoding="utf-8")
