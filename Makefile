@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 RELEASES := $(shell $(PYTHON) tests/lab/releases.py)
+OTHER_TRANSFORMERS := $(shell $(PYTHON) tests/lab/releases.py transformers)
 SERVED := 0.5.3 0.5.12.post1 0.5.23
 
 # Three speeds. tests/speeds.py says which tests a speed runs in each of these suites. The longest suites come first,
@@ -10,7 +11,7 @@ CHECK_SUITES := e2e-0.5.23 unit sglang-0.5.3 sglang-0.5.23 lint links
 TEST_SUITES := e2e-0.5.23 e2e-0.5.3 e2e-0.5.12.post1 install unit $(RELEASES:%=sglang-%) docs lint
 FRAMEWORKS := frameworks-0.5.12.post1 frameworks-0.5.23
 NIGHTLY_SUITES := matrix upstream e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 $(FRAMEWORKS) load fuzz install unit \
-	$(RELEASES:%=sglang-%) e2e-0.5.3.post1 docs lint
+	$(RELEASES:%=sglang-%) $(OTHER_TRANSFORMERS:%=sglang-%) e2e-0.5.3.post1 docs lint
 
 SPEED ?= test
 SUITES = $($(shell echo $(SPEED) | tr a-z A-Z)_SUITES)

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from tests import cost, coverage, speeds
 from tests.cost import Ended, Part
 from tests.lab.environments import CHECKOUT
+from tests.lab.releases import OTHER_TRANSFORMERS
 
 JOBS = 2
 STATE = CHECKOUT / ".lab" / "nightly.json"
@@ -35,7 +36,11 @@ SOURCES = (
 )
 # Suites that have no parts: `make test` runs all of it, or nothing. (It runs what it has of the frameworks in
 # the suite e2e-0.5.23.)
-WHOLE = (*coverage.UNMEASURED, "e2e-0.5.3.post1", "frameworks-0.5.12.post1", "frameworks-0.5.23")
+WHOLE = (
+    *coverage.UNMEASURED,
+    *("e2e-0.5.3.post1", "frameworks-0.5.12.post1", "frameworks-0.5.23"),
+    *(f"sglang-{name}" for name in OTHER_TRANSFORMERS),
+)
 NO_RESULT = ("deselected", "warning", "warnings")
 
 

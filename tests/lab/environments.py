@@ -36,7 +36,7 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from tests.lab import pythons
-from tests.lab.releases import RELEASES, TESTED, Release
+from tests.lab.releases import INSTALLABLE, TESTED, Release
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOCKS = Path(__file__).resolve().parent / "locks"
@@ -82,14 +82,14 @@ def ensure(releases: Sequence[str] = (), python: str = LOCK_PYTHON) -> None:
     names = [name for name in names if name not in TOOLS]
     if not names:
         return
-    if unknown := [name for name in names if name != BASE and name not in RELEASES]:
-        known = ", ".join([BASE, *TOOLS, *RELEASES])
+    if unknown := [name for name in names if name != BASE and name not in INSTALLABLE]:
+        known = ", ".join([BASE, *TOOLS, *INSTALLABLE])
         raise SystemExit(f"unknown release {', '.join(unknown)}; known: {known}")
     for version in {LOCK_PYTHON, python}:  # the lock's own has the tools
         _layer(_base_layer(version), functools.partial(_build_base, version))
     for name in names:
         if name != BASE:
-            release = RELEASES[name]
+            release = INSTALLABLE[name]
             _layer(overlay(release, python), functools.partial(_build_overlay, release, python))
     with locked(CHECKOUT / ".lab" / "lock"):
         (CHECKOUT / ".lab" / ".gitignore").write_text("*\n")
@@ -226,7 +226,7 @@ def _link(name: str, wheel: Path | None, python: str) -> None:
     packages = folder / "lib" / f"python{python}" / "site-packages"
     layers = [base / "lib" / f"python{python}" / "site-packages"]
     if name != BASE:
-        layers = [STANDINS, overlay(RELEASES[name], python), *layers]
+        layers = [STANDINS, overlay(INSTALLABLE[name], python), *layers]
     wanted = {
         "layers": [str(layer) for layer in layers],
         "wheel": wheel.parent.name if wheel else None,  # the digest of its sources

@@ -1,13 +1,15 @@
 """The SGLang releases that the lab can install: one line each, and those that every test run covers.
 
 To add a release, add its line (its METADATA names the pins) and run ``make matrix RELEASE=VERSION``. Run as
-a script, it prints the names in ``TESTED``. Standard library only.
+a script, it prints the names in ``TESTED``; with ``transformers`` behind it, those in ``OTHER_TRANSFORMERS``.
+Standard library only.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -102,6 +104,35 @@ SERVED = ("0.5.3", "0.5.4", "0.5.12.post1", "0.5.16", "0.5.19", "0.5.23")
 TESTED = ("0.5.23", "0.5.19", "0.5.16", "0.5.12.post1", "0.5.9", "0.5.3")
 
 
+def _other(release: str, transformers: str, pins: tuple[str, ...]) -> Release:
+    """A release beside another version of ``transformers`` than the one that it pins."""
+    row = RELEASES[release]
+    kept = tuple(pin for pin in row.pins if pin.partition("==")[0] not in ("tokenizers", "huggingface_hub"))
+    return replace(row, transformers=transformers, pins=(*pins, *kept))
+
+
+# An older and a newer ``transformers`` than the pinned one, of those that the release imports. SGLang 0.5.23
+# imports 5.6.0 to 5.24.0; 0.5.12.post1 to 0.5.19 import none newer than 5.12.1, 0.5.16 and 0.5.19 none older than
+# 5.6.0. ``make nightly`` runs the processor suite in these.
+OTHER_TRANSFORMERS: dict[str, Release] = {
+    f"{row.version}-transformers-{row.transformers}": row
+    for row in (
+        _other("0.5.23", "5.24.0", _HF5_19),
+        _other("0.5.23", "5.6.0", _HF5),
+        _other("0.5.19", "5.6.0", _HF5),
+        _other("0.5.16", "5.6.0", _HF5),
+        _other("0.5.12.post1", "5.12.1", _HF5),
+        _other("0.5.12.post1", "4.57.6", _HF4),
+        _other("0.5.9", "5.12.1", _HF5),
+        _other("0.5.9", "4.57.0", _HF4),
+        _other("0.5.3", "4.57.6", _HF4),
+    )
+}
+
+# All that `environments` can install.
+INSTALLABLE: dict[str, Release] = {**RELEASES, **OTHER_TRANSFORMERS}
+
+
 def in_range(text: str) -> list[str]:
     """The releases of a range, as in the table of seams: ``0.5.3 - 0.5.5.post1``, or ``0.5.9 -``, open.
 
@@ -116,4 +147,4 @@ def in_range(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*TESTED)
+    print(*(OTHER_TRANSFORMERS if "transformers" in sys.argv[1:] else TESTED))
