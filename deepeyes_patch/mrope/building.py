@@ -43,8 +43,13 @@ def refuse_built() -> None:
         for value in list(vars(sys.modules.get(name, object)).values())
         if isinstance(value, type) and value.__module__ == name and value.__name__.endswith(MODEL_SUFFIX)
     )
-    # Not `isinstance`: it would ask proxies for their class.
-    built = {type(found).__name__ for found in gc.get_objects() if issubclass(type(found), classes)}
+    # Not `isinstance`: it would ask proxies for their class. An object without modules, whose constructor has
+    # raised, has no rope.
+    built = {
+        type(found).__name__
+        for found in gc.get_objects()
+        if issubclass(type(found), classes) and vars(found).get("_modules")
+    }
     if built:
         raise DeepEyesPatchError(
             f"deepeyes-patch cannot apply its 'mrope' repair: this process has built "

@@ -112,8 +112,8 @@ def _other(release: str, transformers: str, pins: tuple[str, ...]) -> Release:
 
 
 # An older and a newer ``transformers`` than the pinned one, of those that the release imports. SGLang 0.5.23
-# imports 5.6.0 to 5.24.0; 0.5.12.post1 to 0.5.19 import none newer than 5.12.1, 0.5.16 and 0.5.19 none older than
-# 5.6.0. ``make nightly`` runs the processor suite in these.
+# imports 5.6.0 to 5.24.0. 0.5.12.post1 to 0.5.19 import none newer than 5.12.1, and 0.5.16 and 0.5.19 none
+# older than 5.6.0. ``make nightly`` runs the processor suite in these.
 OTHER_TRANSFORMERS: dict[str, Release] = {
     f"{row.version}-transformers-{row.transformers}": row
     for row in (

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import deepeyes_patch
 from deepeyes_patch.errors import DeepEyesPatchError
@@ -41,6 +42,10 @@ def test_a_module_that_is_not_sglangs_gets_the_wrapper(models: Any, monkeypatch:
 def test_a_model_that_is_built_already_is_refused(models: Any) -> None:
     """Its ropes are those of stock, and nothing changes them any more."""
     model = models.Qwen3VLForConditionalGeneration.__new__(models.Qwen3VLForConditionalGeneration)
+    deepeyes_patch.install(["mrope"])  # a constructor that raises leaves such an object in its traceback
+    deepeyes_patch.uninstall()
+    torch.nn.Module.__init__(model)
+    model.model = torch.nn.Linear(1, 1)
     with pytest.raises(DeepEyesPatchError, match="has built Qwen3VLForConditionalGeneration already"):
         deepeyes_patch.install(["mrope"])
     assert deepeyes_patch.status()["mrope"] == "off"
