@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Sequence
 
@@ -23,8 +24,17 @@ def token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: they are {type(ids).__name__}"
         )
+    values: IdArray | None = None
+    # No function of ours in here: a fault in it would look like a fault of the client. `array` refuses
+    # fractions, which NumPy's own conversion would cut off.
     try:
-        values = _converted(ids)
+        if type(ids) is list:  # only a list can surely be read twice
+            # ``q`` parses each number as the argument of a function, and takes thrice as long as ``Q``, which
+            # takes no negative number, and numbers that an int64 does not hold.
+            with contextlib.suppress(OverflowError):
+                values = numpy.asarray(array("Q", ids)).view(numpy.int64)
+        if values is None or (len(values) and values.min() < 0):
+            values = numpy.asarray(array("q", ids))
     except (TypeError, ValueError, OverflowError) as error:
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
@@ -40,21 +50,6 @@ def token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list
             f"0 to {vocab_size - 1}",
         )
     return values, own
-
-
-def _converted(ids: Sequence[int]) -> IdArray:
-    """int64 [T]. `array` refuses fractions, which NumPy's own conversion would cut off."""
-    if type(ids) is list:  # only a list can surely be read twice
-        # ``q`` parses each number as the argument of a function, and takes thrice as long as ``Q``, which
-        # takes no negative number, and numbers that an int64 does not hold.
-        try:
-            values = numpy.asarray(array("Q", ids)).view(numpy.int64)
-        except OverflowError:
-            pass
-        else:
-            if not len(values) or values.min() >= 0:
-                return values
-    return numpy.asarray(array("q", ids))
 
 
 def _are_ints(ids: Sequence[int]) -> bool:
