@@ -10,7 +10,7 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import MethodType, ModuleType
 from typing import Any
 
@@ -238,15 +238,19 @@ def restore_all() -> None:
         )
     while _marks:
         delattr(*_marks.pop())
+    of_modules = [placement for placement in _placements if isinstance(placement.owner, ModuleType)]
     while _placements:
         placement = _placements.pop()
         if placement.inherited:
             delattr(placement.owner, placement.name)
         else:
             setattr(placement.owner, placement.name, placement.original)
-        if isinstance(placement.owner, ModuleType):
-            for module, name in _holders(placement.wrapper):
-                setattr(module, name, placement.original)
+    originals = {id(placement.wrapper): placement.original for placement in of_modules}
+    for module, name, wrapper in _holders([placement.wrapper for placement in of_modules]):
+        original = originals[id(wrapper)]
+        while id(original) in originals:  # a wrapper of ours around another one
+            original = originals[id(original)]
+        setattr(module, name, original)
 
 
 def hand_to_importers(owner: Any, name: str, original: Any) -> None:
@@ -256,17 +260,18 @@ def hand_to_importers(owner: Any, name: str, original: Any) -> None:
     imported our wrapper since.
     """
     wrapper = getattr(owner, name)
-    for module, alias in _holders(original):
+    for module, alias, _ in _holders([original]):
         setattr(module, alias, wrapper)
 
 
-def _holders(function: Any) -> list[tuple[Any, str]]:
-    """(module, name) of each global that is this very function."""
+def _holders(functions: Sequence[Any]) -> list[tuple[Any, str, Any]]:
+    """(module, name, function) of each global that is one of these very functions, by one look at all."""
+    wanted = set(map(id, functions))
     return [
-        (module, name)
+        (module, name, value)
         for module in list(sys.modules.values())
         for name, value in list((getattr(module, "__dict__", None) or {}).items())
-        if value is function
+        if id(value) in wanted
     ]
 
 
