@@ -104,5 +104,5 @@ def _mrope(view: SourceView) -> Repair:
     detail = "MRotaryEmbedding takes mrope_interleaved"
     forward_batch = view.module(table_mrope.FORWARD_BATCH)
     if forward_batch is not None and facts.drops_positions(view, forward_batch):
-        detail += "; but with --rl-on-policy-target images get text positions, unless mrope is on"
+        detail = "needed with --rl-on-policy-target alone"
     return Repair(NATIVE, detail)
