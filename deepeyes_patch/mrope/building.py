@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from deepeyes_patch.errors import DeepEyesPatchError
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.seams.table_mrope import MODEL_SUFFIX, MODELS
+from deepeyes_patch.seams.live import LiveView
+from deepeyes_patch.seams.table_mrope import BUILT, MODELS
 from deepeyes_patch.seams.wrapping import Call
 
 # Set while a model is built whose rotary lanes transformers always interleaves, whatever the config says.
@@ -37,12 +37,13 @@ def refuse_built() -> None:
     DeepEyesPatchError
         An object of one of their classes is alive.
     """
-    classes = tuple(
-        value
-        for name in MODELS
-        for value in list(vars(sys.modules.get(name, object)).values())
-        if isinstance(value, type) and value.__module__ == name and value.__name__.endswith(MODEL_SUFFIX)
-    )
+    view = LiveView()
+    modules = [module for name in MODELS if (module := view.module(name)) is not None]
+    classes = tuple(cls for module in modules for _, cls in BUILT.find(view, module))
+    if (
+        not classes
+    ):  # as in every process that starts with the switch on; looking at all objects takes a while
+        return
     # Not `isinstance`: it would ask proxies for their class. An object without modules, whose constructor has
     # raised, has no rope.
     built = {

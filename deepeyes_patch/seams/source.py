@@ -137,9 +137,7 @@ class SourceView:
 
     def uses(self, cls: Definition) -> frozenset[str]:
         """The global names and attributes in the body of a class."""
-        nodes = list(ast.walk(cls.node))
-        names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        return frozenset(names.union(node.attr for node in nodes if isinstance(node, ast.Attribute)))
+        return _used(cls.node)
 
     def function(self, owner: Module | Definition, name: str) -> Function | None:
         """The function of a module or class, its own or an inherited or imported one."""
@@ -151,15 +149,13 @@ class SourceView:
             return Function(f"class {found.node.name}", found.module.name, "not a function", file=file)
         parameters = _parameters(found.node)
         decorators = {ast.unparse(d).rpartition(".")[2] for d in found.node.decorator_list}
-        stored = {node.id for node in ast.walk(found.node) if isinstance(node, ast.Name)}
-        attributes = {node.attr for node in ast.walk(found.node) if isinstance(node, ast.Attribute)}
         return Function(
             shown=f"{found.module.name}.{found.node.name}({', '.join(parameters)})",
             home=found.module.name,
             parameters=tuple(parameters),
             is_coroutine=isinstance(found.node, ast.AsyncFunctionDef),
             is_abstract="abstractmethod" in decorators,
-            uses=frozenset(stored.union(attributes)),
+            uses=_used(found.node),
             file=file,
         )
 
@@ -169,6 +165,13 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     parts = function.args
     rest = [argument for argument in (parts.vararg, parts.kwarg) if argument is not None]
     return [a.arg for a in [*parts.posonlyargs, *parts.args, *parts.kwonlyargs, *rest]]
+
+
+def _used(tree: ast.AST) -> frozenset[str]:
+    """The names and attributes in a piece of code."""
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return frozenset(names.union(node.attr for node in nodes if isinstance(node, ast.Attribute)))
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -20,7 +20,8 @@ ROTARY_EMBEDDING = "sglang.srt.layers.rotary_embedding"
 MODELS = ("sglang.srt.models.qwen3_vl", "sglang.srt.models.qwen3_vl_moe", "sglang.srt.models.qwen3_5")
 QWEN3_5 = MODELS[-1]
 FORWARD_BATCH = "sglang.srt.model_executor.forward_batch_info"
-MODEL_SUFFIX = "ForConditionalGeneration"
+# The classes of these modules that hold a whole model.
+BUILT = ending("ForConditionalGeneration")
 
 _in_rotary_embedding = partial(Seam, "mrope", ROTARY_EMBEDDING)
 _in_qwen3_5 = partial(Seam, "mrope", QWEN3_5, applies=kernel_reads_t_alone, optional_module=True)
@@ -62,7 +63,7 @@ MROPE = (
     ),
     *(
         Seam(
-            *("mrope", module, ending(MODEL_SUFFIX)),
+            *("mrope", module, BUILT),
             "__init__()",
             "mrope.building:build_model",
             releases,
