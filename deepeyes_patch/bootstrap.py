@@ -11,9 +11,14 @@ import sys
 
 TYPE_CHECKING = False  # each import, even `__future__`, adds to the start-up cost of every process
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+    Question = tuple[str, object, object]  # what a finder is asked: name, path, target
+    Pending = set[tuple[int, str]]  # thread and name
+    Step = Callable[[ModuleType], None]
 
 # Tells a child process: its parent had our finder, or had called `install`, when it started the child.
 _WATCHING = "_DEEPEYES_PATCH_WATCHING"
@@ -81,45 +86,70 @@ class SGLangFinder:
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
-        """Return what the other finders find, with an `_ActivatingLoader` around its loader."""
+        """Return what the other finders find, with a loader that first activates the repairs."""
         if _activated or (fullname != "sglang" and not fullname.startswith("sglang.")):
             return None
-        question = (_thread.get_ident(), fullname)
-        if question in self._asking:  # another finder calls this one again, as wrapt's does
-            return None
-        self._asking.add(question)
-        try:
-            spec = self._ask_others(fullname, path, target)
-        finally:
-            self._asking.discard(question)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _ActivatingLoader(spec.loader)  # type: ignore[assignment]
-        return spec
+        return found_by_others(self, self._asking, (fullname, path, target), _activate_before)
 
-    def _ask_others(self, *question: object) -> "ModuleSpec | None":
-        for finder in list(sys.meta_path):
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(*question)  # type: ignore[arg-type]
-                if spec is not None:
-                    return spec
+
+def found_by_others(
+    asking: object,
+    pending: "Pending",
+    question: "Question",
+    before: "Step",
+    after: "Step | None" = None,
+) -> "ModuleSpec | None":
+    """What the finders other than ``asking`` find, with a `WatchedLoader` around its loader.
+
+    ``pending``: the questions that ``asking`` has put to the others. Another finder may call it again, as
+    wrapt's does, and then gets ``None``.
+    """
+    key = (_thread.get_ident(), question[0])
+    if key in pending:
         return None
+    pending.add(key)
+    try:
+        spec = _first_of_others(asking, question)
+    finally:
+        pending.discard(key)
+    if spec is not None and spec.loader is not None:
+        spec.loader = WatchedLoader(spec.loader, before, after)  # type: ignore[assignment]
+    return spec
 
 
-class _ActivatingLoader:
-    """Activates the repairs, then calls the real loader. If activation fails, raises the reason."""
+def _first_of_others(asking: object, question: "Question") -> "ModuleSpec | None":
+    for finder in list(sys.meta_path):
+        if finder is not asking and hasattr(finder, "find_spec"):
+            spec = finder.find_spec(*question)  # type: ignore[arg-type]
+            if spec is not None:
+                return spec
+    return None
 
-    def __init__(self, loader: "Loader") -> None:
+
+class WatchedLoader:
+    """Calls ``before``, the real loader, and ``after``. If ``before`` raises, nothing is loaded."""
+
+    def __init__(
+        self,
+        loader: "Loader",
+        before: "Step",
+        after: "Step | None",
+    ) -> None:
         self._loader = loader
+        self._before = before
+        self._after = after
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
     def exec_module(self, module: "ModuleType") -> None:
-        _activate()
+        self._before(module)
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
+        if self._after is not None:
+            self._after(module)
 
 
 def plugin() -> None:
@@ -160,6 +190,10 @@ def require_same_version() -> None:
             f"deepeyes-patch {package.__version__} was replaced by another version while this process was "
             f"starting, and modules of both would be mixed. Start it again."
         )
+
+
+def _activate_before(module: "ModuleType") -> None:
+    _activate()
 
 
 def _activate() -> None:

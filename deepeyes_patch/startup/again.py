@@ -7,13 +7,13 @@ and runs them on what is loaded then.
 
 from __future__ import annotations
 
-import _thread
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from deepeyes_patch import bootstrap
 from deepeyes_patch.seams import wrapping
 
 Hook = Callable[[ModuleType], None]
@@ -41,43 +41,16 @@ class AgainFinder:
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return what the other finders find, with a loader that runs the hooks."""
         hooks = self._hooks.get(fullname)
-        question = (_thread.get_ident(), fullname)
-        if hooks is None or question in self._asking:
+        if hooks is None:
             return None
-        self._asking.add(question)
-        try:
-            spec = self._ask_others(fullname, path, target)
-        finally:
-            self._asking.discard(question)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _HookingLoader(spec.loader, list(hooks.values()))  # type: ignore[assignment]
-        return spec
+        known = list(hooks.values())
 
-    def _ask_others(self, *question: Any) -> ModuleSpec | None:
-        for finder in list(sys.meta_path):
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec: ModuleSpec | None = finder.find_spec(*question)
-                if spec is not None:
-                    return spec
-        return None
+        def run(module: ModuleType) -> None:
+            for hook in known:
+                hook(module)
 
-
-class _HookingLoader:
-    def __init__(self, loader: Any, hooks: list[Hook]) -> None:
-        self._loader = loader
-        self._hooks = hooks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        wrapping.forget(module)  # `importlib.reload` fills the same module with new functions
-        self._loader.exec_module(module)
-        for hook in self._hooks:
-            hook(module)
+        # `importlib.reload` fills the same module with new functions.
+        return bootstrap.found_by_others(self, self._asking, (fullname, path, target), wrapping.forget, run)
 
 
 finder = AgainFinder()

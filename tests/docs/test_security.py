@@ -74,11 +74,10 @@ def test_imports_by_name_come_from_our_sources() -> None:
             found[module] = used
     # `bootstrap` asks the other finders about sglang, and hands over to `startup.activation`; `integrity`
     # imports the wrappers that the table of seams names; `stops` looks for the modules of that table, and
-    # imports SGLang's reader of configurations. `again` asks the other finders, for modules of that table.
+    # imports SGLang's reader of configurations.
     assert found == {
         "": {"import_module"},
         "bootstrap": {"find_spec", "import_module"},
-        "startup.again": {"find_spec"},
         "startup.integrity": {"import_module"},
         "startup.stops": {"find_spec", "import_module"},
     }
