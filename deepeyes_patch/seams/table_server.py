@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from deepeyes_patch.seams.rows import Seam, always, defining, named, nowhere
+from collections.abc import Sequence
+
+from deepeyes_patch.seams.rows import Owner, Seam, always, defining, named, nowhere
 
 FACTORY = "sglang.srt.managers.multimodal_processor"
 TOKENIZER_MANAGER = "sglang.srt.managers.tokenizer_manager"
@@ -32,6 +34,17 @@ SCHEDULER = "sglang.srt.managers.scheduler"
 # The module has moved once.
 SESSIONS = ("sglang.srt.managers.session_controller", "sglang.srt.session.session_controller")
 RUST_SERVERS = ("sglang.srt.managers.rust_server", "sglang.srt.rust_server.server")
+
+
+def _moved(
+    modules: Sequence[str], releases: Sequence[str], owner: Owner, signature: str, wrapper: str, role: str
+) -> list[Seam]:
+    """The rows of a function whose module has another name in later releases."""
+    return [
+        Seam("processor", module, owner, signature, wrapper, own, role, optional_module=True)
+        for module, own in zip(modules, releases, strict=True)
+    ]
+
 
 AROUND_THE_PROCESSOR = (
     Seam(
@@ -126,16 +139,11 @@ AROUND_THE_PROCESSOR = (
         "0.5.3 -",
         "log-probs of the prompt: take them of the placeholders, not of what SGLang pads them with",
     ),
-    *(
-        Seam(
-            *("processor", module, defining("add_input_logprob_return_values")),
-            "add_input_logprob_return_values(req)",
-            "request.prompt_logprobs:return_ids",
-            releases,
-            "log-probs of the prompt: return the placeholders, not 0",
-            optional_module=True,
-        )
-        for module, releases in zip(LOGPROB_RESULTS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), strict=True)
+    *_moved(
+        *(LOGPROB_RESULTS, ("0.5.3 - 0.5.12.post1", "0.5.13 -"), defining("add_input_logprob_return_values")),
+        "add_input_logprob_return_values(req)",
+        "request.prompt_logprobs:return_ids",
+        "log-probs of the prompt: return the placeholders, not 0",
     ),
     Seam(
         *("processor", SCHEDULER, named("Scheduler")),
@@ -144,16 +152,11 @@ AROUND_THE_PROCESSOR = (
         "0.5.3 -",
         "sessions: whether the model is one of ours",
     ),
-    *(
-        Seam(
-            *("processor", module, named("Session")),
-            "create_req(req)",
-            "request.sessions:create_request",
-            releases,
-            "sessions: the positions of the whole prompt, for a turn without images",
-            optional_module=True,
-        )
-        for module, releases in zip(SESSIONS, ("0.5.3 - 0.5.10.post1", "0.5.11 -"), strict=True)
+    *_moved(
+        *(SESSIONS, ("0.5.3 - 0.5.10.post1", "0.5.11 -"), named("Session")),
+        "create_req(req)",
+        "request.sessions:create_request",
+        "sessions: the positions of the whole prompt, for a turn without images",
     ),
     Seam(
         *("processor", SCHEDULE_BATCH, named("Req")),
@@ -208,15 +211,10 @@ AROUND_THE_PROCESSOR = (
         required=nowhere,
         optional_module=True,
     ),
-    *(
-        Seam(
-            *("processor", module, named("RustServer")),
-            "launch(scheduler)",
-            "startup.stops:launch_rust_server",
-            releases,
-            "stop a Qwen-VL model on the Rust server, which takes requests past the processor",
-            optional_module=True,
-        )
-        for module, releases in zip(RUST_SERVERS, ("0.5.17 - 0.5.18", "0.5.19 -"), strict=True)
+    *_moved(
+        *(RUST_SERVERS, ("0.5.17 - 0.5.18", "0.5.19 -"), named("RustServer")),
+        "launch(scheduler)",
+        "startup.stops:launch_rust_server",
+        "stop a Qwen-VL model on the Rust server, which takes requests past the processor",
     ),
 )
