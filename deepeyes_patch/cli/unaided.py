@@ -13,8 +13,6 @@ from typing import Any
 from deepeyes_patch.cli import sides, terminal, verdicts
 from deepeyes_patch.cli.progress import Progress
 
-_TEXT = "text"  # a text prompt says nothing about ids
-
 
 def ask() -> dict[str, Any]:
     """Send the requests of ``verify`` to stock SGLang, until one fails.
@@ -41,12 +39,12 @@ def judge(cases: list[dict[str, Any]], answers: list[dict[str, Any]]) -> dict[st
     """What `ask` returns. There may be fewer answers than cases: then the last one is an error."""
     right, wrong = 0, None
     for case, answer in zip(cases, answers, strict=False):
-        if case["kind"] == _TEXT:
+        if case["kind"] == verdicts.TEXT:
             continue
         came = verdicts.verdict(answer, case["expected"])
         if came == verdicts.EXACT or (case["expected"] is None and answer.get("refused")):
             right += 1
         elif wrong is None:
             wrong = f"{case['name']}: {came}"
-    count = sum(case["kind"] != _TEXT for case in cases)
+    count = sum(case["kind"] != verdicts.TEXT for case in cases)
     return {"right": right, "of": count, "wrong": wrong, "error": None}

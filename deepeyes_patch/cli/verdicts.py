@@ -6,6 +6,7 @@ from typing import Any
 
 ROPE_NOISE = 5e-3  # rounding of float32 rotations of values up to 5, computed in another order
 EXACT = "exact"
+TEXT = "text"  # the kind of a request that says nothing about ids
 PARTS = ("input_ids", "offsets", "grids", "mrope_positions", "mrope_position_delta")
 
 WHY = {
@@ -20,7 +21,7 @@ WHY = {
 
 def judge(case: dict[str, Any], stock: dict[str, Any], patched: dict[str, Any]) -> dict[str, Any]:
     """One row of the table: the results of stock and patched, and whether they are as promised."""
-    if case["kind"] == "text":
+    if case["kind"] == TEXT:
         return _judge_text(case, stock, patched)
     expected = case["expected"]
     changed = _changed(stock, patched)

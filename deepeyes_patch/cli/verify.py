@@ -113,7 +113,7 @@ def show(ok: bool, about: dict[str, Any], cases: list[dict[str, Any]], rope: dic
     print()
     _print_legend({cell for row in rows for cell in row})
     for case in cases:
-        if case["kind"] == "text" or not case["ok"]:
+        if case["kind"] == verdicts.TEXT or not case["ok"]:
             print(terminal.wrapped(f"{case['name']}: {case['why']}", "  ", ""))
     if rope["note"]:
         print(terminal.wrapped(f"rope: {rope['note']}", "  ", ""))

@@ -61,3 +61,9 @@ def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> 
         token = last + 1
     numpy.add(count[: length - token], start, out=result[:, token:])
     return result
+
+
+def position_delta(found: NDArray[numpy.int64]) -> int:
+    """How far the next token's position is beyond its index, for positions [3, length] of `positions`."""
+    # No axis of any token is beyond those of the last token.
+    return int(found[:, -1].max()) + 1 - len(found[0])

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from deepeyes_patch.errors import RefusedRequest
-from deepeyes_patch.ids.positions import positions
+from deepeyes_patch.ids.positions import position_delta, positions
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
 from deepeyes_patch.request import item_checks, media
@@ -95,10 +95,9 @@ def _complete(model: Model, ids: Any, inputs: Any) -> None:
         item.model_specific_data[IMAGES.grid] = rows
         item.offsets = [next(remaining) for _ in rows]
     found = positions(len(request.ids), pictures(resolution), model.spatial_merge_size)
-    delta = int(found.max()) + 1 - len(request.ids)
     _put(inputs, "im_token_id", model.tokens.image)
     _put(inputs, "mrope_positions", torch.from_numpy(found))
-    _put(inputs, "mrope_position_delta", torch.tensor([[delta]]))
+    _put(inputs, "mrope_position_delta", torch.tensor([[position_delta(found)]]))
 
 
 def _put(inputs: Any, name: str, value: Any) -> None:

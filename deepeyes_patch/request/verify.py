@@ -15,7 +15,7 @@ import torch
 
 from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import video_times
-from deepeyes_patch.ids.positions import Medium, positions, times
+from deepeyes_patch.ids.positions import Medium, position_delta, positions, times
 from deepeyes_patch.ids.request import Resolution
 from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.ids.video_blocks import Block
@@ -93,8 +93,7 @@ def _verify_positions(scope: Scope, result: Any, media: Sequence[Medium]) -> Non
     if actual is None or not torch.equal(actual.cpu().long(), torch.from_numpy(right)):
         raise _inexact("M-RoPE positions")
     delta = part(result, "mrope_position_delta")
-    furthest = int(right[:, -1].max())  # no axis of any token is beyond those of the last token
-    if delta is None or int(torch.as_tensor(delta).flatten().tolist()[0]) != furthest + 1 - length:
+    if delta is None or int(torch.as_tensor(delta).flatten().tolist()[0]) != position_delta(right):
         raise _inexact("M-RoPE delta")
 
 
