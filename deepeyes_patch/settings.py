@@ -2,9 +2,10 @@
 
 ``DEEPEYES_PATCH``
     ``1``, ``true``, ``on``, ``all``: ``processor`` and ``mrope``. ``processor``, ``mrope``, ``video``,
-    ``sampling`` or a list of them, also with ``1``: the named repairs. Commas, blanks and plus signs separate
-    names. ``video`` changes how SGLang samples the frames of videos, and ``sampling`` forbids the policy to
-    sample placeholders, so they are on only if they are named; they need ``processor``. ``0``, ``false``,
+    ``sampling``, ``deepstack`` or a list of them, also with ``1``: the named repairs. Commas, blanks and plus
+    signs separate names. ``video`` changes how SGLang samples the frames of videos, and ``sampling`` forbids
+    the policy to sample placeholders, so they are on only if they are named; they need ``processor``.
+    ``deepstack`` has never run on the GPUs that need it, so it is on only if it is named. ``0``, ``false``,
     ``off``, blanks: none. Unset or empty: the next variable decides.
 ``RELAX_DEEPEYES_QWEN_VL_PATCH``
     ``1``, ``true``, ``on``: the ``processor`` repair, so that recipes written for Relax work
@@ -26,7 +27,7 @@ RELAX_SWITCH = "RELAX_DEEPEYES_QWEN_VL_PATCH"
 # Relax's own patch: the flag that switches it on, and what it looks for on the class to stand aside.
 RELAX_FLAG = "--deepeyes-qwen-vl-patch"
 RELAX_MARK = "_relax_deepeyes_patched"
-REPAIRS = ("processor", "mrope", "video", "sampling")
+REPAIRS = ("processor", "mrope", "video", "sampling", "deepstack")
 # The repairs that ``1`` selects. Any other repair is on only if it is named.
 DEFAULT = frozenset({"processor", "mrope"})
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepeyes_patch.seams import table
-from deepeyes_patch.seams.facts import GETTERS, TARGET, asks_by_no_known_getter
+from deepeyes_patch.seams.facts import COMMUNICATOR, GETTERS, TARGET, UNREDUCED, asks_by_no_known_getter
 from deepeyes_patch.seams.rows import Seam
 
 # Names for the classes that a row describes, by the last word of the description.
@@ -35,6 +35,8 @@ def module(rows: Sequence[Seam], extra: str = "", body: str = "return 'made up'"
         inside = body.replace("return", "_ =") if row.name == "__init__" else body
         if row.demand is asks_by_no_known_getter:
             inside = "".join(f"{getter}.{TARGET} = " for getter in GETTERS) + f"None; {body}"
+        if row.module == COMMUNICATOR:
+            inside = f"_ = forward_batch and forward_batch.{UNREDUCED}; {body}"
         classes.setdefault(owner, {})[row.name] = function(row, extra, inside)
     text = "".join(classes.pop(None).values())
     for name, functions in classes.items():

@@ -38,7 +38,7 @@ SOURCES = (
 # the suite e2e-0.5.23.)
 WHOLE = (
     *coverage.UNMEASURED,
-    *("e2e-0.5.3.post1", "frameworks-0.5.12.post1", "frameworks-0.5.23"),
+    *("e2e-0.5.3.post1", "e2e-0.5.16", "e2e-0.5.19", "frameworks-0.5.12.post1", "frameworks-0.5.23"),
     *(f"sglang-{name}" for name in OTHER_TRANSFORMERS),
 )
 NO_RESULT = ("deselected", "warning", "warnings")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepeyes_patch.seams import facts, table, table_mrope
+from deepeyes_patch.seams import facts, table, table_deepstack, table_mrope
 from deepeyes_patch.seams.examine import Finding, examine
 from deepeyes_patch.seams.rows import Seam
 from deepeyes_patch.seams.source import SourceView
@@ -49,10 +49,11 @@ def examine_all(folder: Path, selected: Collection[str]) -> dict[str, Repair]:
     """The state of every repair for the SGLang in ``folder``. ``selected``: the repairs that are on."""
     view = SourceView(folder)
     repairs = {
-        "processor": Repair(NEEDED, "token ids with images drift or explode in every SGLang so far"),
+        "processor": Repair(NEEDED, "token ids with images drift or explode"),
         "mrope": _mrope(view),
         "video": Repair(AVAILABLE, "for ids that transformers made of videos"),
         "sampling": Repair(AVAILABLE, "for policies that sample placeholders"),
+        "deepstack": _deepstack(view),
     }
     for name, repair in repairs.items():
         rows = [seam for seam in table.SEAMS if seam.repair == name]
@@ -89,6 +90,13 @@ def _files(view: SourceView, rows: Iterable[Seam], findings: Iterable[Finding]) 
 def wrapped_files(repairs: Iterable[Repair]) -> list[Path]:
     """The SGLang files that define the functions of the table."""
     return sorted(frozenset[Path]().union(*(repair.files for repair in repairs)))
+
+
+def _deepstack(view: SourceView) -> Repair:
+    model = view.module(table_deepstack.MODEL)
+    if model is not None and facts.leaves_sums_to_the_next_layer(view, model):
+        return Repair(AVAILABLE, "for Qwen3-VL-MoE with TP > 1")
+    return Repair(NATIVE, "no layer leaves its all-reduce to the next one")
 
 
 def _mrope(view: SourceView) -> Repair:

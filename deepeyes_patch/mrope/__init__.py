@@ -7,5 +7,6 @@
 ``binding``          makes SGLang's ``get_rope`` return interleaved instances
 ``yarn``             gives a rope with sections the rows of a YaRN rope that has none
 ``gated_attention``  gives all three axes to Qwen3.5's fused attention kernel
+``deepstack``        keeps deepstack features where SGLang fuses the all-reduce of a layer
 ``on_policy``        keeps the positions of images under ``--rl-on-policy-target``
 """

@@ -1,6 +1,7 @@
 """All knowledge of SGLang's code. A *seam* is an SGLang function that a repair wraps, overrides or relies on.
 
 ``table``        one row for each seam; all code that looks for, wraps or lists seams reads it
+``table_deepstack`` the rows of ``deepstack``, in a file of their own
 ``table_mrope``  the rows of ``mrope``, in a file of their own
 ``table_server`` the rows of ``processor`` outside the processor class, in a file of their own
 ``rows``         what a row is made of

@@ -8,6 +8,9 @@ from __future__ import annotations
 from deepeyes_patch.seams.rows import Function, Handle, View
 
 KERNEL = "fused_qk_gemma_rmsnorm_rope_gate"
+# Where LayerCommunicator lies, and what marks an output whose all-reduce is left to the next layer.
+COMMUNICATOR = "sglang.srt.layers.communicator"
+UNREDUCED = "_sglang_needs_allreduce_fusion"
 TARGET = "rl_on_policy_target"
 # The functions by which `forward_batch_info` has asked for SGLang's arguments, oldest first.
 GETTERS = ("get_global_server_args", "get_server_args", "get_exec")
@@ -45,6 +48,17 @@ def drops_positions(view: View, forward_batch_info: Handle) -> bool:
     """
     cls = view.named(forward_batch_info, "ForwardBatch")
     return cls is not None and TARGET in view.uses(cls)
+
+
+def leaves_sums_to_the_next_layer(view: View, _: Handle) -> bool:
+    """Whether a layer can leave the all-reduce of its output to the next layer's norm.
+
+    No part of that norm takes deepstack features. A renamed method is noticed, because the class still reads
+    the mark of such an output.
+    """
+    communicator = view.module(COMMUNICATOR)
+    cls = None if communicator is None else view.named(communicator, "LayerCommunicator")
+    return cls is not None and UNREDUCED in view.uses(cls)
 
 
 def asks(getter: str, view: View, forward_batch_info: Handle) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 
 from deepeyes_patch.seams.facts import makes_artifacts
 from deepeyes_patch.seams.rows import Seam, having, named, nowhere
+from deepeyes_patch.seams.table_deepstack import DEEPSTACK
 from deepeyes_patch.seams.table_mrope import MROPE
 from deepeyes_patch.seams.table_server import AROUND_THE_PROCESSOR, SAMPLING_BATCH, TOKENIZER_MANAGER
 from deepeyes_patch.settings import RELAX_MARK
@@ -145,7 +146,7 @@ _SAMPLING = (
     ),
 )
 
-SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *AROUND_THE_PROCESSOR, *_VIDEO, *_SAMPLING, *MROPE)
+SEAMS: tuple[Seam, ...] = (*_PROCESSOR, *AROUND_THE_PROCESSOR, *_VIDEO, *_SAMPLING, *MROPE, *DEEPSTACK)
 
 
 def modules(repair: str) -> tuple[str, ...]:

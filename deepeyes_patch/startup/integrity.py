@@ -20,7 +20,7 @@ MODULES = {
         *("video_times",),
     ),
     "mrope": (
-        *("binding", "building", "gated_attention", "kernel", "lanes", "on_policy"),
+        *("binding", "building", "deepstack", "gated_attention", "kernel", "lanes", "on_policy"),
         *("rotation", "yarn"),
     ),
     "observe": ("counters", "outcomes", "record", "release"),
@@ -32,7 +32,7 @@ MODULES = {
     ),
     "seams": (
         *("examine", "facts", "families", "live", "rows", "source", "table"),
-        *("table_mrope", "table_server", "wrapping"),
+        *("table_deepstack", "table_mrope", "table_server", "wrapping"),
     ),
     "startup": ("activation", "again", "failed_start", "hooks", "installer", "integrity", "stops"),
 }

@@ -8,6 +8,11 @@ from __future__ import annotations
 import re
 
 ROLES = {
+    "stop a model whose deepstack features could be lost": "可能丢失 deepstack 特征时，使模型停止构造",
+    "note in the batch which layers get deepstack features in this pass": (
+        "在批次中记下这次前向有哪些层会加上 deepstack 特征"
+    ),
+    "let these layers do their all-reduce themselves": "让这些层自己做 all-reduce",
     "stop SGLang where a repair could not be applied": "无法修补时，使 SGLang 停止启动",
     "open the request's scope, refuse what cannot be served; the last look at the result": (
         "打开请求的作用域，拒绝无法支持的请求；对结果做最终校验"

@@ -23,7 +23,10 @@ IN_SGLANG = ("cli", "path")
 GAP = "\0"  # stands for a value in a message
 
 # The texts of the table of seams describe functions; what is wrong with one is said elsewhere.
-NOT_SAID = ("seams/table.py", "seams/table_mrope.py", "seams/table_server.py")
+NOT_SAID = (
+    *("seams/table.py", "seams/table_deepstack.py"),
+    *("seams/table_mrope.py", "seams/table_server.py"),
+)
 
 # Texts that are no message by themselves: states, versions, names of things, and parts of messages.
 NO_MESSAGES = {

@@ -124,10 +124,10 @@ def test_who_puts_wrappers_on() -> None:
         if {"wrap", "wrap_traceably", "setattr", "delattr"}
         & set(called(ast.parse(source(name).read_text("utf-8"))))
     }
-    # They note something on an instance: a processor, a result, the frames of a video, a scheduler's request.
+    # They note something on an instance: a processor, a result, the frames of a video, a request, a batch.
     noting = {
         *("seams.families", "request.scope", "request.frames", "request.prompt_logprobs"),
-        "request.over_grpc",
+        *("request.over_grpc", "mrope.deepstack"),
         "request.sessions",
     }
     assert callers == {"seams.wrapping", "startup.hooks", *noting}

@@ -93,7 +93,13 @@ def test_healthy(environment: Interpreter) -> None:
     assert sglang["path"] == str(environment.site_packages / "sglang")
     assert report["packages"]["torch"]["path"] is None
     states = {name: repair["state"] for name, repair in report["repairs"].items()}
-    assert states == {"processor": "ready", "mrope": "native", "video": "available", "sampling": "available"}
+    assert states == {
+        "processor": "ready",
+        "mrope": "native",
+        "video": "available",
+        "sampling": "available",
+        "deepstack": "available",
+    }
     assert report["switch"]["source"] == "DEEPEYES_PATCH"
 
 

@@ -207,7 +207,7 @@ def test_once_it_is_patched(environment: Interpreter, change: Callable[[], str])
     then = """
 assert type(multimodal_processor.get_mm_processor).__name__ == "SeamWrapper"
 assert multimodal_processor.get_mm_processor(None, None, None, None) == "constructed"
-assert set(deepeyes_patch.status()) == {"processor", "mrope", "video", "sampling"}
+assert set(deepeyes_patch.status()) == {"processor", "mrope", "video", "sampling", "deepstack"}
 deepeyes_patch.uninstall()
 print(type(multimodal_processor.get_mm_processor).__name__)
 """

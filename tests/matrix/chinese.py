@@ -99,7 +99,7 @@ PIECES = {
 }
 # A number, a release, a range of releases, code, nothing.
 _NAME = re.compile(r"-|`[^`]+`|\d[\w.]*( - \d[\w.]*)?")
-_COUNT = re.compile(r"(processor|video|sampling|mrope) (\d+)")  # the functions of a repair
+_COUNT = re.compile(r"(processor|video|sampling|mrope|deepstack) (\d+)")  # the functions of a repair
 
 
 def page(text: str) -> str:

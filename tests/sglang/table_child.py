@@ -25,7 +25,7 @@ if qwen3_5.home():
 
 import deepeyes_patch
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.seams import table, table_mrope
+from deepeyes_patch.seams import table, table_deepstack, table_mrope
 from deepeyes_patch.seams.examine import examine
 from deepeyes_patch.seams.live import LiveView
 from deepeyes_patch.seams.rows import Seam
@@ -207,6 +207,8 @@ def stopped(repair: str) -> str | None:
     try:
         if repair == "mrope":
             build_ropes()
+        elif repair == "deepstack":
+            build_model()
         else:
             construct()
     except deepeyes_patch.IncompatibleSGLangError as error:
@@ -239,6 +241,13 @@ def build_ropes() -> None:
         if build is not None:
             built()
             attempt(lambda build=build: build(128, 128, 4096, 5e6, rope_scaling=dict(ROPE)))  # type: ignore[misc]
+
+
+def build_model() -> None:
+    """What building the text model of Qwen3-VL-MoE begins with."""
+    cls = getattr(sys.modules.get(table_deepstack.MODEL), "Qwen3MoeLLMModel", None)
+    if cls is not None:
+        attempt(lambda: cls.__init__(object.__new__(cls)))
 
 
 def attempt(work: Callable[[], Any]) -> None:

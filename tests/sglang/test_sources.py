@@ -21,7 +21,8 @@ def examined() -> dict[str, repairs.Repair]:
     assert spec is not None
     assert spec.submodule_search_locations
     return repairs.examine_all(
-        Path(next(iter(spec.submodule_search_locations))), {"processor", "mrope", "video", "sampling"}
+        Path(next(iter(spec.submodule_search_locations))),
+        {"processor", "mrope", "video", "sampling", "deepstack"},
     )
 
 

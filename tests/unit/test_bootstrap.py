@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deepeyes_patch import settings
 from deepeyes_patch.seams.table import QWEN_VL
 from tests import made_up
 from tests.interpreters import (
@@ -29,6 +30,11 @@ import sys
 print(*sorted(name for name in sys.modules if name.split(".")[0] in ("deepeyes_patch", "wrapt", "torch")))
 """
 FINDERS = "import sys; print(*(type(f).__name__ for f in sys.meta_path if not isinstance(f, type)))\n"
+
+
+def states(**repairs: str) -> str:
+    """What `STATUS` prints where the other repairs are off."""
+    return str({**dict.fromkeys(settings.REPAIRS, "off"), **repairs})
 
 
 def stopped(result: Result, *words: str) -> None:
@@ -129,7 +135,7 @@ def test_two_pth_files_in_two_site_directories(
     program = f"import site; site.addsitedir({str(tmp_path)!r})\n" + HOOKS_LIVE + STATUS
     live, status = patched.run(program, environ=ON).printed().splitlines()
     assert live == "True"
-    assert status == "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off', 'sampling': 'off'}"
+    assert status == states(processor="waiting", mrope="waiting")
 
 
 RECORDER = """
@@ -660,16 +666,13 @@ sys.meta_path.insert(0, Broken())
 
 
 def test_status_before_and_after(patched: Interpreter) -> None:
-    waiting = "{'processor': 'waiting', 'mrope': 'waiting', 'video': 'off', 'sampling': 'off'}"
-    off = "{'processor': 'off', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
+    waiting = states(processor="waiting", mrope="waiting")
+    off = states()
     assert patched.run(STATUS, environ=ON).printed() == waiting
     assert patched.run("import sglang\n" + STATUS, environ=ON).printed() == waiting
     assert patched.run(STATUS).printed() == off
     assert patched.run("import sglang\n" + STATUS).printed() == off
-    assert (
-        patched.run(STATUS, environ=RELAX_ON).printed()
-        == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
-    )
+    assert patched.run(STATUS, environ=RELAX_ON).printed() == states(processor="waiting")
     result = patched.run(STATUS, environ=UNKNOWN)
     assert result.code == 1
     assert "SettingsError: DEEPEYES_PATCH='maybe'" in result.err
@@ -710,10 +713,7 @@ def test_install_follows_the_environment_unless_told(patched: Interpreter) -> No
     assert patched.run(INSTALL + HOOKS_LIVE, environ={"DEEPEYES_PATCH": "mrope"}).printed() == "False"
     named = "import deepeyes_patch; deepeyes_patch.install(['processor'])\n"
     assert patched.run(named + HOOKS_LIVE, environ={"DEEPEYES_PATCH": "off"}).printed() == "True"
-    assert (
-        patched.run(named + STATUS).printed()
-        == "{'processor': 'waiting', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
-    )
+    assert patched.run(named + STATUS).printed() == states(processor="waiting")
     result = patched.run("import deepeyes_patch; deepeyes_patch.install(['rope'])")
     assert "SettingsError: unknown repairs ['rope']; there are processor, mrope, video" in result.err
     assert result.code == 1
@@ -730,7 +730,7 @@ print(type(multimodal_processor.get_mm_processor).__name__)
     assert out.splitlines() == [
         "SeamWrapper",
         "function",
-        "{'processor': 'off', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}",
+        states(),
     ]
 
 
@@ -738,10 +738,7 @@ print(type(multimodal_processor.get_mm_processor).__name__)
 def test_uninstall_before_the_import(patched: Interpreter, environ: dict[str, str]) -> None:
     assert patched.run(UNINSTALL + HOOKS_LIVE, environ=environ).printed() == "False"
     assert patched.run(INSTALL + UNINSTALL + HOOKS_LIVE, environ=environ).printed() == "False"
-    assert (
-        patched.run(UNINSTALL + STATUS, environ=environ).printed()
-        == "{'processor': 'off', 'mrope': 'off', 'video': 'off', 'sampling': 'off'}"
-    )
+    assert patched.run(UNINSTALL + STATUS, environ=environ).printed() == states()
 
 
 def test_install_after_uninstall(patched: Interpreter) -> None:

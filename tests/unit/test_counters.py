@@ -20,7 +20,13 @@ from deepeyes_patch.cli import processes
 from deepeyes_patch.observe import counters, record
 from tests.interpreters import CHECKOUT, clean_environ, held
 
-STATES = {"processor": "patched (C)", "mrope": "native", "video": "off", "sampling": "off"}
+STATES = {
+    "processor": "patched (C)",
+    "mrope": "native",
+    "video": "off",
+    "sampling": "off",
+    "deepstack": "off",
+}
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_two_repairs_of_one_module(run: Run) -> None:
     result = run(f"import {QWEN_VL}\nprint(deepeyes_patch.status())\n", QWEN_VL, before=before)
     assert result.printed() == (
         "{'processor': \"failed (No module named 'numpy')\", 'mrope': 'off', "
-        "'video': 'patched (preprocess_video)', 'sampling': 'off'}"
+        "'video': 'patched (preprocess_video)', 'sampling': 'off', 'deepstack': 'off'}"
     )
 
 

@@ -49,6 +49,8 @@ def test_on(value: str) -> None:
         ("Video,processor", {"processor", "video"}),
         ("processor sampling", {"processor", "sampling"}),
         ("1,sampling", {*ALL, "sampling"}),
+        ("1,deepstack", {*ALL, "deepstack"}),
+        ("Deepstack", {"deepstack"}),
         ("video+ALL", {*ALL, "video"}),
     ],
 )
@@ -111,7 +113,7 @@ def test_an_unknown_value_is_named_with_the_valid_ones(value: str, unknown: str)
     message = str(raised.value)
     assert message.startswith(f"{SWITCH}={value!r}")
     assert unknown in message
-    for valid in ("1", "true", "on", "all", "processor", "mrope", "video", "sampling", "0", "false", "off"):
+    for valid in ("1", "true", "on", "all", *settings.REPAIRS, "0", "false", "off"):
         assert valid in message.partition("Valid: ")[2]
 
 
