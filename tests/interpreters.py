@@ -165,10 +165,10 @@ def copy_package(interpreter: Interpreter, dependencies: Iterable[str] = ("wrapt
 
 
 @contextlib.contextmanager
-def held(program: str) -> Iterator[int]:
+def held(program: str, *arguments: str) -> Iterator[int]:
     """The pid of a child that has run ``program`` and waits; it ends with the block."""
     child = subprocess.Popen(
-        [sys.executable, "-c", f"{program}\nprint('up', flush=True); input()"],
+        [sys.executable, "-c", f"{program}\nprint('up', flush=True); input()", *arguments],
         cwd=CHECKOUT,
         env=clean_environ(),
         stdin=subprocess.PIPE,

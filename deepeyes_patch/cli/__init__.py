@@ -17,7 +17,9 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 ``usage``         wrong arguments, and the word that was probably meant
 ``checkpoint``    finds the model that ``verify`` or ``parity`` names
 ``progress``      shows what a command is waiting for
-``terminal``      writes in 80 columns
+``terminal``      lays out what a command writes, in 80 columns
+``output``        stdout and stderr, and what happens if nobody takes what is written
+``needs``         the packages that a command needs
 ``inspection``    collects the facts for ``doctor``
 ``findings``      judges these facts
 ``report``        prints them for an issue

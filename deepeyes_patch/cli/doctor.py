@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deepeyes_patch
-from deepeyes_patch.cli import findings, installation, probe, project, repairs, report, terminal
+from deepeyes_patch.cli import findings, installation, output, probe, project, repairs, report, terminal
 from deepeyes_patch.cli.findings import ERROR, NOTE, WARNING, Finding
 from deepeyes_patch.cli.inspection import Inspection, inspect
 from deepeyes_patch.cli.installation import Package
@@ -49,8 +49,8 @@ def execute(arguments: argparse.Namespace) -> int:
     levels = {finding.level for finding in judged}
     verdict = findings.verdict(inspection, judged)
     if arguments.report:
-        print(report.block(inspection, judged, verdict))
-        print(f"Paste this into {project.issues()}, with the request and the answer.", file=sys.stderr)
+        print(report.block(inspection, judged, verdict), flush=True)
+        output.complain(f"Paste this into {project.issues()}, with the request and the answer.")
     elif arguments.json:
         is_well = not levels & {ERROR, WARNING}
         terminal.print_json("doctor", is_well, verdict=verdict, **_as_json(inspection, judged))

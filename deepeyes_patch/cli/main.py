@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-OK, WRONG, USAGE, UNANSWERED = 0, 1, 2, 3
+WRONG, USAGE, UNANSWERED = 1, 2, 3
+# 128 and the number of the signal that ends other programs: SIGINT, SIGPIPE.
+INTERRUPTED, UNREAD = 130, 141
 
 _EPILOG = """\
 examples:
@@ -26,13 +28,30 @@ To report a fault, paste what `deepeyes-patch doctor --report` prints into
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code. Wrong arguments raise ``SystemExit``, as in argparse."""
     try:
-        from deepeyes_patch.cli import terminal, usage
+        from deepeyes_patch.cli import output
 
         parser, commands = _parser()
     except Exception as error:  # half removed or half written
         print(f"deepeyes-patch: the installation is damaged: {error}.\n{_remedy()}", file=sys.stderr)
         return WRONG
     words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        with output.guarded():
+            return _execute(parser, commands, words)
+    except output.Unread:
+        return UNREAD
+    except output.Unwritable as error:
+        output.complain(f"deepeyes-patch: cannot write to stdout: {error}.")
+        return UNANSWERED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _execute(
+    parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser], words: Sequence[str]
+) -> int:
+    from deepeyes_patch.cli import output, terminal, usage
+
     if not words:
         parser.print_help(sys.stderr)
         return USAGE
@@ -42,13 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except usage.UsageError as error:
         commands[parsed.command].error(str(error))
     except terminal.CommandError as error:
-        print(f"deepeyes-patch {parsed.command}: {error}", file=sys.stderr)
+        output.complain(f"deepeyes-patch {parsed.command}: {error}")
         return error.code
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
-        return OK
-    except KeyboardInterrupt:
-        return 130
     return code
 
 

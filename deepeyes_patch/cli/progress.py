@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from deepeyes_patch.cli.output import is_terminal
+
 STEP = 0.2  # seconds between two looks at the children
 
 
@@ -17,7 +19,7 @@ class Progress:
     """A context in which `show` rewrites the line. The line is gone when the context ends."""
 
     def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._start = time.monotonic()
 
     def __enter__(self) -> Progress:

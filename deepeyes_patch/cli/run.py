@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deepeyes_patch import settings
-from deepeyes_patch.cli import probe, project, terminal, usage
+from deepeyes_patch.cli import output, probe, project, terminal, usage
 from deepeyes_patch.errors import SettingsError
 from deepeyes_patch.settings import SWITCH
 
@@ -116,10 +116,9 @@ def _variables_for_hooks(program: str, command: Sequence[str]) -> dict[str, str]
     through_folder = {"PYTHONPATH": _with_our_folder(os.environ.get("PYTHONPATH", ""))}
     if interpreter is None:
         live = probe.look(sys.executable, [], {}) == probe.LIVE
-        print(
+        output.complain(
             f"deepeyes-patch run: which Python {command[0]} starts cannot be seen from here; "
-            f"`deepeyes-patch status PID` shows what is live.",
-            file=sys.stderr,
+            f"`deepeyes-patch status PID` shows what is live."
         )
         return {} if live else through_folder
     python, flags = interpreter

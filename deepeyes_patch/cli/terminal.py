@@ -13,6 +13,8 @@ from typing import Any
 
 WIDTH = 80
 SCHEMA = 1
+from deepeyes_patch.cli.output import is_terminal
+
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
@@ -45,8 +47,8 @@ def columns() -> int:
 
 def colour(text: str, *names: str) -> str:
     """``text`` in colours, if the output is a terminal and ``NO_COLOR`` is not set."""
-    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    if not is_coloured or not names:
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if is_plain or not names or not is_terminal(sys.stdout):
         return text
     return f"\x1b[{';'.join(_COLOURS[name] for name in names)}m{text}\x1b[0m"
 

@@ -20,7 +20,7 @@ from deepeyes_patch.cli.usage import UsageError
 from deepeyes_patch.seams import table
 from tests.interpreters import CHECKOUT, Interpreter, clean_environ, held
 
-COMMANDS = ("doctor", "verify", "run", "status")
+COMMANDS = ("doctor", "verify", "parity", "run", "status")
 
 
 def cli(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
