@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from deepeyes_patch import __version__
@@ -168,35 +169,40 @@ def _print(shown: list[Process], pid: int | None) -> None:
     lines = terminal.table(rows, right={0, 1, 2, 3})
     print(terminal.colour(lines[0], "bold"))
     for process, line in zip(shown, lines[1:], strict=True):
-        print(line if len(line) <= room else f"{line[: room - 3]}...")
-        if process.helper and not _failures(process):
-            print(terminal.colour(f"{_INDENT}a helper: there is nothing to repair in it", "dim"))
-            continue
-        if process.record is None:
-            print(terminal.colour(f"{_INDENT}not live", "yellow"))
-            continue
-        print(terminal.wrapped(terminal.printable(_states(process)), _INDENT))
-        for name, state in _failures(process).items():
-            print(terminal.colour(terminal.wrapped(terminal.printable(f"{name}: {state}"), _INDENT), "red"))
-        if refused := _tally(process)[2]:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items()))
-            print(terminal.wrapped(terminal.printable(f"refused: {reasons}"), _INDENT))
-        if missed := _counts(process).get(counters.NOT_FETCHED, 0):
-            print(terminal.wrapped(f"not fetched: images or videos of {missed} requests", _INDENT))
-        if unknown := _counts(process).get(counters.UNKNOWN_PATH, 0):
-            words = (
-                f"unknown path: {unknown} of these requests took a path through SGLang that deepeyes-patch "
-                f"does not know, and only the last look judged them; please report it: {project.issues()}"
-            )
-            print(terminal.wrapped(words, _INDENT))
-        if process.record["version"] != __version__:
-            print(f"{_INDENT}runs deepeyes-patch {terminal.printable(process.record['version'])}")
+        print(terminal.cut(line, room))
+        for words, *colours in _details(process):
+            indented = terminal.wrapped(terminal.printable(words), _INDENT, width=room)
+            print(terminal.colour(indented, *colours))
     versions = {process.record["sglang"] or "of unknown version" for process in live if process.record}
     listed = ", ".join(f"SGLang {terminal.printable(version)}" for version in sorted(versions))
     helpers = sum(process.helper is not None for process in shown)
     others = [process for process in shown if process.helper is None]
     beside = f", {helpers} helper{'s' if helpers > 1 else ''}" if helpers else ""
     print(f"\n{sum(p.record is not None for p in others)} of {len(others)} processes live{beside}; {listed}")
+
+def _details(process: Process) -> Iterator[tuple[str, ...]]:
+    """What is said below the row of a process, each with its colours."""
+    if process.helper and not _failures(process):
+        yield "a helper: there is nothing to repair in it", "dim"
+        return
+    if process.record is None:
+        yield "not live", "yellow"
+        return
+    yield (_states(process),)
+    for name, state in _failures(process).items():
+        yield f"{name}: {state}", "red"
+    if refused := _tally(process)[2]:
+        yield ("refused: " + ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())),)
+    if missed := _counts(process).get(counters.NOT_FETCHED, 0):
+        yield (f"not fetched: images or videos of {missed} requests",)
+    if unknown := _counts(process).get(counters.UNKNOWN_PATH, 0):
+        yield (
+            f"unknown path: {unknown} of these requests took a path through SGLang that deepeyes-patch "
+            f"does not know, and only the last look judged them; please report it: {project.issues()}",
+        )
+    if process.record["version"] != __version__:
+        yield (f"runs deepeyes-patch {process.record['version']}",)
+
 
 
 def _short(name: str) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Callable, Collection
 from typing import Any
 
-WIDTH = 80
-SCHEMA = 1
 from deepeyes_patch.cli.output import is_terminal
 
+WIDTH = 80
+NARROWEST = 60  # a terminal that is narrower breaks the lines itself
+SCHEMA = 1
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
@@ -41,8 +44,10 @@ def add_command(commands: Any, name: str, summary: str, examples: str) -> argpar
 
 
 def columns() -> int:
-    """The width of the terminal; 80 columns for a pipe or a file."""
-    return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
+    """The width of the terminal; 80 columns for a pipe or a file, unless ``COLUMNS`` says otherwise."""
+    if is_terminal(sys.stdout) or os.environ.get("COLUMNS", "").isdecimal():
+        return max(shutil.get_terminal_size((WIDTH, 24)).columns, NARROWEST)
+    return WIDTH
 
 
 def colour(text: str, *names: str) -> str:
@@ -58,11 +63,23 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def wrapped(text: str, indent: str = "", first: str | None = None) -> str:
-    """``text`` in lines of at most `WIDTH` columns. A longer word (a path) is not broken."""
+def cut(text: str, room: int) -> str:
+    """``text`` in ``room`` columns; dots stand for the rest. A Chinese character takes two columns."""
+    widths = [2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text]
+    if sum(widths) <= room:
+        return text
+    ends = itertools.accumulate(widths)
+    return "".join(letter for letter, end in zip(text, ends, strict=True) if end <= room - 3) + "..."
+
+
+def wrapped(text: str, indent: str = "", first: str | None = None, width: int | None = None) -> str:
+    """``text`` in lines of at most ``width`` columns. A longer word (a path) is not broken.
+
+    The default is `WIDTH` columns, or a narrower terminal's.
+    """
     return textwrap.fill(
         text,
-        WIDTH,
+        width or min(WIDTH, columns()),
         initial_indent=indent if first is None else first,
         subsequent_indent=indent,
         break_long_words=False,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import doctest
+import fcntl
 import json
 import os
+import pty
 import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -32,6 +38,29 @@ def cli(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
     )
+
+
+def on_a_terminal(width: int, *arguments: str) -> str:
+    """What a command writes on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    environ = clean_environ(NO_COLOR="1", TERM="xterm")
+    environ.pop("COLUMNS", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "deepeyes_patch", *arguments],
+        cwd=CHECKOUT,
+        env=environ,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    ):
+        os.close(slave)
+        written = b""
+        with contextlib.suppress(OSError):  # so a terminal says that nobody writes on it any more
+            while part := os.read(master, 65536):
+                written += part
+    os.close(master)
+    return written.decode().replace("\r\n", "\n")
 
 
 # --- help and errors ----------------------------------------------------------------------------------
@@ -361,21 +390,40 @@ def test_what_is_no_helper_is_not_live(capsys: pytest.CaptureFixture[str]) -> No
     assert "1 of 2 processes live; SGLang" in shown
 
 
-def test_status_uses_the_width_of_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = 120 * "x"
-    with held(with_a_child("worker", "-c", WAIT, long)) as pid:
-        cli_main.main(["status", str(pid)])
-        narrow = capsys.readouterr().out
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-        monkeypatch.setenv("NO_COLOR", "1")
-        monkeypatch.setenv("COLUMNS", "1000")
-        cli_main.main(["status", str(pid)])
-        wide = capsys.readouterr().out
-    assert f"worker -c {WAIT} {long}\n" in wide
-    assert long not in narrow
-    assert max(map(len, narrow.splitlines())) <= terminal.WIDTH
+@pytest.mark.parametrize("width", [80, 200, 1000])
+def test_status_uses_the_width_of_a_terminal(width: int) -> None:
+    """For the command line of a process, and for the states of the repairs."""
+    long = ["--model-path=" + 30 * "x", *(f"--option-{number}" for number in range(40))]
+    states = {"processor": f"patched ({60 * 'y'})", "mrope": "native", "video": "off", "sampling": "off"}
+    program = (
+        "from deepeyes_patch.observe import record, counters\n"
+        f"record.publish('0.1.0', {states!r}, counters.NAMES)"
+    )
+    with held(program, *long) as pid:
+        piped = cli("status", str(pid)).stdout.splitlines()
+        shown = on_a_terminal(width, "status", str(pid)).splitlines()
+        asked = cli("status", str(pid), COLUMNS=str(width)).stdout.splitlines()
+    assert max(map(len, piped)) <= terminal.WIDTH
+    assert shown == asked, "COLUMNS counts for a pipe too"
+    # The last two columns stay empty.
+    assert max(map(len, shown)) <= width - 2
+    whole = "; ".join(f"{name}: {state}" for name, state in states.items())
+    assert (f"         {whole}" in shown) == (width >= 200)
+    assert (shown[1].endswith(long[-1])) == (width == 1000)
+    assert width == 1000 or len(shown[1]) == width - 2, "cut as late as possible"
+
+
+def test_a_terminal_that_is_too_narrow() -> None:
+    """Below 60 columns, the terminal breaks the lines."""
+    with held(with_a_child("worker", "-c", WAIT)) as pid:
+        shown = on_a_terminal(10, "status", str(pid)).splitlines()
+    assert max(map(len, shown)) == 58
+    assert any("worker" in line for line in shown)
+
+
+def test_chinese_characters_take_two_columns() -> None:
+    assert terminal.cut("模型/图片", 9) == "模型/图片"
+    assert terminal.cut("模型/图片", 8) == "模型/..."
 
 
 def test_status_again_and_again() -> None:
