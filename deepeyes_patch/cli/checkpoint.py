@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from deepeyes_patch.cli import needs
 from deepeyes_patch.cli.terminal import CommandError
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name, as on the hub
@@ -22,9 +23,14 @@ def find(model: str, weights: bool = False) -> Path:
         There is no such checkpoint here, or it has no vision part.
     """
     folder = Path(model)
+    if not model:  # of a shell variable that is not set; Path would make the working folder of it
+        _none(model)
     if not (folder / "config.json").is_file():
         folder = _in_the_hub_cache(model, weights) if _HUB_NAME.fullmatch(model) else _none(model)
-    description = json.loads((folder / "config.json").read_text())
+    try:
+        description = dict(json.loads((folder / "config.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise CommandError(f"{folder / 'config.json'} cannot be read: {error}", 2) from error
     if "vision_config" not in description:
         kind = description.get("model_type", "unknown")
         raise CommandError(
@@ -35,17 +41,16 @@ def find(model: str, weights: bool = False) -> Path:
 
 def _none(model: str) -> Path:
     raise CommandError(
-        f"{model} holds no config.json. Give the folder of a local checkpoint, or the name of a model that "
+        f"{model!r} holds no config.json. Give the folder of a local checkpoint, or the name of a model that "
         f"the local hub cache holds.",
         2,
     )
 
 
 def _in_the_hub_cache(name: str, weights: bool) -> Path:
-    try:
-        from huggingface_hub import constants, try_to_load_from_cache
-    except ImportError:  # transformers requires it, so SGLang is not here either
-        return _none(name)
+    needs.require("huggingface_hub")  # transformers requires it
+    from huggingface_hub import constants, try_to_load_from_cache
+
     found = [try_to_load_from_cache(name, file) for file in _FILES]
     if all(isinstance(path, str) for path in found):
         return Path(str(found[0])).parent

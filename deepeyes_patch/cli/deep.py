@@ -14,15 +14,15 @@ from deepeyes_patch.verification import harness
 
 
 def main() -> None:
-    import torch
-
     report: dict[str, object] = {"repairs": {}, "cuda": None, "error": None}
-    if torch.cuda.is_available():
-        report["cuda"] = torch.cuda.get_device_name(0)
-    else:
-        # Without this variable, SGLang treats a machine without CUDA as broken.
-        os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     try:
+        import torch
+
+        if torch.cuda.is_available():
+            report["cuda"] = torch.cuda.get_device_name(0)
+        else:
+            # Without this variable, SGLang treats a machine without CUDA as broken.
+            os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
         import_seams()
         import deepeyes_patch
 

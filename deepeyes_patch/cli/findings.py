@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import deepeyes_patch
 from deepeyes_patch import settings
-from deepeyes_patch.cli import probe, project, repairs
+from deepeyes_patch.cli import needs, probe, project, repairs
 from deepeyes_patch.cli.inspection import Inspection
 from deepeyes_patch.settings import SWITCH
 from deepeyes_patch.startup import integrity
@@ -198,14 +198,13 @@ def _sglang(inspection: Inspection) -> Iterator[Finding]:
 def _deep(inspection: Inspection) -> Iterator[Finding]:
     if inspection.deep is None or inspection.packages["sglang"].path is None:  # `_sglang` says so
         return
-    problems = [
-        f"{name}: {state}" for name, state in inspection.deep["repairs"].items() if state.startswith("failed")
-    ]
-    if inspection.deep["error"]:
-        problems.insert(0, inspection.deep["error"])
-    remedy = "start SGLang by itself, with DEEPEYES_PATCH=off, to see whose fault it is"
-    for problem in problems:
-        yield Finding("deep-failed", ERROR, problem, remedy)
+    remedy = f"start SGLang by itself, with {SWITCH}=off, to see whose fault it is"
+    if error := inspection.deep["error"]:
+        is_missing = error.startswith(ModuleNotFoundError.__name__)
+        yield Finding("deep-failed", ERROR, error, needs.CHECK if is_missing else remedy)
+    for name, state in inspection.deep["repairs"].items():
+        if state.startswith("failed"):
+            yield Finding("deep-failed", ERROR, f"{name}: {state}", remedy)
     unaided = inspection.unaided
     if unaided and unaided["right"] == unaided["of"] > 0:
         message = (

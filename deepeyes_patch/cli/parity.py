@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from deepeyes_patch.cli import checkpoint, terminal
+from deepeyes_patch.cli import checkpoint, needs, terminal, usage
 from deepeyes_patch.cli.terminal import colour
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def execute(arguments: argparse.Namespace) -> int:
     folder = checkpoint.find(arguments.model, weights=True)
     if not _is_address(arguments.url):
         raise terminal.CommandError(
-            f"{arguments.url} is no address of a server; it begins with http:// or https://.", 2
+            f"{arguments.url!r} is no address of a server; it begins with http:// or https://.", 2
         )
     try:
         import torch
@@ -74,9 +74,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
         from deepeyes_patch.verification import episode
     except ImportError as error:
-        raise terminal.CommandError(f"this needs torch, transformers and Pillow here: {error}.", 3) from error
+        raise terminal.CommandError(
+            f"torch, transformers or Pillow cannot be imported here: {error}. {needs.CHECK}", 3
+        ) from error
     device, dtype = _chosen(arguments, torch)
     server = episode.Server(arguments.url.rstrip("/"), arguments.seconds)
+    needs.require("torch", "transformers", "PIL")
     try:
         about = {
             "url": server.url,

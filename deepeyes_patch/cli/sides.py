@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deepeyes_patch.cli import terminal
+from deepeyes_patch.cli import needs, terminal
 from deepeyes_patch.cli.progress import Progress
 from deepeyes_patch.settings import RELAX_SWITCH, SWITCH
 
 TRANSFORMERS, STOCK, PATCHED = "transformers", "stock", "patched"
+_QUESTION = "question.json"
 SECONDS = 900  # time limit for one child, which imports SGLang on a busy machine
 
 
 def ask(folder: Path, question: Mapping[str, Any]) -> None:
     """Write what the children in ``folder`` are asked: ``model``, ``images``, ``stops``."""
-    (folder / "question.json").write_text(json.dumps(question))
+    (folder / _QUESTION).write_text(json.dumps(question))
 
 
 def run(progress: Progress, folder: Path, *roles: str) -> list[dict[str, Any]]:
@@ -71,13 +72,32 @@ def _start(folder: Path, role: str) -> subprocess.Popen[bytes]:
 
 def _answer_of(folder: Path, role: str, code: int) -> dict[str, Any]:
     file = folder / f"{role}.json"
-    if not file.exists():
-        log = (folder / f"{role}.log").read_text(errors="replace")
-        tail = "\n".join(log.strip().splitlines()[-8:])
+    if file.exists():
+        answer: dict[str, Any] = json.loads(file.read_text())
+        return answer
+    _raise_plain_error(folder, role)
+    log = (folder / f"{role}.log").read_text(errors="replace")
+    tail = "\n".join(log.strip().splitlines()[-8:])
+    raise terminal.CommandError(
+        f"the {role} child ended with {code} and no answer. Its last words:\n{tail}\n"
+        f"`deepeyes-patch doctor --deep` shows whether SGLang can be imported here at all.",
+        3,
+    )
+
+
+def _raise_plain_error(folder: Path, role: str) -> None:
+    """Raise what the user can mend: a missing package, or a checkpoint that transformers cannot use."""
+    file = folder / f"{role}.error"
+    if not file.exists():  # the child was killed, or crashed
+        return
+    error = json.loads(file.read_text())
+    if error["is_import"]:
+        what = "transformers" if role == TRANSFORMERS else "SGLang"
+        raise terminal.CommandError(f"{what} cannot be imported here: {error['text']}. {needs.CHECK}", 3)
+    model = json.loads((folder / _QUESTION).read_text())["model"]
+    if role == TRANSFORMERS and model is not None:
         raise terminal.CommandError(
-            f"the {role} child ended with {code} and no answer. Its last words:\n{tail}\n"
-            f"`deepeyes-patch doctor --deep` shows whether SGLang can be imported here at all.",
-            3,
+            f"transformers cannot use {model}: {error['text']}. Give a complete Qwen-VL checkpoint; its "
+            f"weights are not needed.",
+            2,
         )
-    answer: dict[str, Any] = json.loads(file.read_text())
-    return answer

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deepeyes_patch import __version__
-from deepeyes_patch.cli import checkpoint, sides, terminal, verdicts
+from deepeyes_patch.cli import checkpoint, needs, sides, terminal, verdicts
 from deepeyes_patch.cli.progress import Progress
 from deepeyes_patch.cli.terminal import colour
 
@@ -52,7 +52,10 @@ def add(commands: Any) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     model = None if arguments.model is None else str(checkpoint.find(arguments.model))
-    images = [str(_checked_file(image)) for image in arguments.image]
+    images = [str(_existing(image)) for image in arguments.image]
+    needs.require("sglang", "torch", "transformers", "PIL")
+    for image in images:
+        _require_picture(image)
     with tempfile.TemporaryDirectory(prefix="deepeyes-verify-") as name:
         folder = Path(name)
         sides.ask(folder, {"model": model, "images": images})
@@ -82,11 +85,21 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
-def _checked_file(image: str) -> Path:
+def _existing(image: str) -> Path:
     path = Path(image)
     if not path.is_file():
-        raise terminal.CommandError(f"{image} is no file.", 2)
+        raise terminal.CommandError(f"{image!r} is not a file.", 2)
     return path.resolve()
+
+
+def _require_picture(image: str) -> None:
+    from PIL import Image
+
+    try:
+        with Image.open(image) as picture:
+            picture.convert("RGB")
+    except Exception as error:  # Pillow raises many kinds for a broken file
+        raise terminal.CommandError(f"Pillow cannot read the picture {image!r}: {error}", 2) from error
 
 
 # --- writing ------------------------------------------------------------------------------------------

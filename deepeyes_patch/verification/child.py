@@ -2,7 +2,8 @@
 
 The role ``transformers`` reads ``FOLDER/question.json`` and writes the requests and the expected values to
 ``transformers.json``. The roles ``stock`` and ``patched`` answer these requests, in ``stock.json`` and
-``patched.json``; where the question says so, only until one that should be served is not.
+``patched.json``; where the question says so, only until one that should be served is not. A role that fails
+writes its error to ``ROLE.error``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ def main(role: str, folder: Path) -> None:
         """Tell `verify` what this child is doing."""
         (folder / f"{role}.doing").write_text(text)
 
-    answer = (_expect if role == "transformers" else _ask_sglang)(question, folder, doing)
+    try:
+        answer = (_expect if role == "transformers" else _ask_sglang)(question, folder, doing)
+    except Exception as error:
+        said = {"is_import": isinstance(error, ImportError), "text": f"{type(error).__name__}: {error}"}
+        (folder / f"{role}.error").write_text(json.dumps(said))
+        raise
     (folder / f"{role}.json").write_text(json.dumps(answer))
     sys.stdout.flush()
     os._exit(0)  # a stock request that hangs may hold a thread of SGLang

@@ -440,7 +440,8 @@ def test_deep_where_sglang_cannot_be_imported(environment: Interpreter) -> None:
     # This environment has no torch.
     code, report = doctor(environment, "--deep", **ON)
     assert (code, ids(report)) == (1, ["deep-failed"])
-    assert "torch" in finding(report, "deep-failed")["message"]
+    assert finding(report, "deep-failed")["message"] == "ModuleNotFoundError: No module named 'torch'"
+    assert "-m pip check" in finding(report, "deep-failed")["remedy"]
     # Nothing is asked then. "processor-native" is in tests/sglang/test_upstream_change.py.
     assert report["unaided"] is None
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deepeyes_patch.cli import terminal, verdicts, verify
+from deepeyes_patch.cli import checkpoint, installation, needs, sides, terminal, verdicts, verify
 from deepeyes_patch.cli.progress import Progress
+from deepeyes_patch.cli.terminal import CommandError
 from tests.interpreters import CHECKOUT, clean_environ
 from tests.unit.test_cli import cli
 
@@ -239,7 +240,7 @@ def test_a_model_that_the_hub_cache_does_not_hold(files: tuple[str, ...], tmp_pa
     ("arguments", "words"),
     [
         (["--model", "/nowhere"], "holds no config.json"),
-        (["--image", "/nowhere.png"], "is no file"),
+        (["--image", "/nowhere.png"], "is not a file"),
     ],
 )
 def test_verify_says_what_is_wrong_with_its_arguments(arguments: list[str], words: str) -> None:
@@ -255,19 +256,104 @@ def test_verify_of_a_text_model(tmp_path: Path) -> None:
     assert "type qwen3 without a vision_config" in done.stderr
 
 
-def test_verify_without_sglang_says_what_the_child_said() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from deepeyes_patch.cli.main import main; import sys; sys.exit(main(['verify']))",
-        ],
-        cwd=CHECKOUT,
-        env={**clean_environ(), "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
+@pytest.mark.parametrize("content", ["{", "[1]", "7"])
+def test_a_config_that_is_none(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    done = cli("verify", "--model", str(tmp_path))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
+    assert f"{tmp_path / 'config.json'} " in done.stderr
+
+
+def test_an_empty_model_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a shell variable that is not set."""
+    (tmp_path / "config.json").write_text('{"vision_config": {}}')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError, match=r"^'' holds no config.json"):
+        checkpoint.find("")
+
+
+# --- what is missing ----------------------------------------------------------------------------------
+
+
+def test_packages_that_are_missing(tmp_path: Path) -> None:
+    """One line, for each command that needs them."""
+    (tmp_path / "config.json").write_text('{"vision_config": {}}')
+    parity = ("parity", "http://127.0.0.1:9", "--model", str(tmp_path))
+    for arguments, missing, wanted in (
+        (("verify",), "sglang, transformers", "sglang"),
+        (parity, "transformers", "transformers"),
+    ):
+        done = cli(*arguments)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert done.stderr == (
+            f"deepeyes-patch {arguments[0]}: {sys.executable} lacks {missing}. Use the Python that SGLang "
+            f"runs with, or run: {sys.executable} -m pip install {wanted}\n"
+        )
+
+
+def test_a_hub_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "package", lambda name: installation.Package())
+    with pytest.raises(
+        CommandError, match=r"lacks huggingface_hub\. .*-m pip install huggingface_hub"
+    ) as caught:
+        checkpoint.find("owner/name")
+    assert caught.value.code == 3
+
+
+def with_broken(folder: Path, *names: str) -> dict[str, str]:
+    """A folder with packages that need one which is missing, and the variable that puts it in front."""
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("import no_such_package\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_transformers_that_cannot_be_imported(tmp_path: Path) -> None:
+    done = cli("verify", **with_broken(tmp_path, "sglang", "transformers"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "deepeyes-patch verify: transformers cannot be imported here: ModuleNotFoundError: No module named "
+        f"'no_such_package'. {needs.CHECK}\n"
     )
-    assert done.returncode == 3, done
-    assert "No module named" in done.stderr
-    assert "doctor --deep" in done.stderr
+
+
+def test_an_sglang_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    (tmp_path / "transformers.json").write_text('{"cases": []}')
+    sides.ask(tmp_path, {"model": None, "images": []})
+    for name, value in with_broken(tmp_path, "sglang").items():
+        monkeypatch.setenv(name, f"{value}{os.pathsep}{CHECKOUT}")
+    with Progress() as progress, pytest.raises(CommandError) as caught:
+        sides.run(progress, tmp_path, sides.STOCK)
+    assert caught.value.code == 3
+    assert str(caught.value) == (
+        "SGLang cannot be imported here: ModuleNotFoundError: No module named 'no_such_package'. "
+        + needs.CHECK
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "model", "words"),
+    [
+        (
+            sides.TRANSFORMERS,
+            "/a/model",
+            r"^transformers cannot use /a/model: KeyError: 'x'\. Give a complete ",
+        ),
+        (sides.TRANSFORMERS, None, "last words:\nof the log"),
+        (sides.PATCHED, "/a/model", "last words:\nof the log"),
+    ],
+)
+def test_other_errors_of_a_child(role: str, model: str | None, words: str, tmp_path: Path) -> None:
+    sides.ask(tmp_path, {"model": model})
+    (tmp_path / f"{role}.error").write_text('{"is_import": false, "text": "KeyError: \'x\'"}')
+    (tmp_path / f"{role}.log").write_text("of the log")
+    with pytest.raises(CommandError, match=words):
+        sides._answer_of(tmp_path, role, 1)
+
+
+def test_a_picture_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text("no picture")
+    with pytest.raises(CommandError, match=r"cannot read the picture '.*a\.png'") as caught:
+        verify._require_picture(str(tmp_path / "a.png"))
+    assert caught.value.code == 2
