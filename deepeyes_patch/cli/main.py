@@ -86,7 +86,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"deepeyes-patch {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"deepeyes-patch {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in (doctor, verify, parity, run, status):
         module.add(commands)

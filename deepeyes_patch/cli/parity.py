@@ -46,20 +46,29 @@ def add(commands: Any) -> None:
         "--device", default="auto", help="where transformers runs: cpu, cuda, ... (default: auto)"
     )
     parser.add_argument("--dtype", help="its dtype (default: float32 on a cpu, else bfloat16)")
-    parser.add_argument("--turns", type=_positive, default=3, help="turns, with an image each (default: 3)")
-    parser.add_argument("--new-tokens", type=_positive, default=32, help="sampled in each turn (default: 32)")
     parser.add_argument(
-        "--seconds", type=_positive, default=300, help="time limit of an answer (default: 300)"
+        "--turns",
+        metavar="N",
+        type=usage.whole("a number of turns", 1000),
+        default=3,
+        help="turns, with an image each (default: 3)",
+    )
+    parser.add_argument(
+        "--new-tokens",
+        metavar="N",
+        type=usage.whole("a number of tokens", 100_000),
+        default=32,
+        help="sampled in each turn (default: 32)",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=usage.whole("a number of seconds", 86400),
+        default=300,
+        help="time limit of an answer (default: 300)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(execute=execute)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -68,6 +77,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise terminal.CommandError(
             f"{arguments.url!r} is no address of a server; it begins with http:// or https://.", 2
         )
+    needs.require("torch", "transformers", "PIL")
     try:
         import torch
         import transformers
@@ -79,7 +89,6 @@ def execute(arguments: argparse.Namespace) -> int:
         ) from error
     device, dtype = _chosen(arguments, torch)
     server = episode.Server(arguments.url.rstrip("/"), arguments.seconds)
-    needs.require("torch", "transformers", "PIL")
     try:
         about = {
             "url": server.url,

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from deepeyes_patch import __version__
-from deepeyes_patch.cli import processes, project, terminal
+from deepeyes_patch.cli import processes, project, terminal, usage
+from deepeyes_patch.cli.output import is_terminal
 from deepeyes_patch.cli.processes import Process
 from deepeyes_patch.observe import counters
 
@@ -20,7 +21,7 @@ deepeyes-patch status 4242     a server and its descendants, live or not
 deepeyes-patch status --watch 4242     again every two seconds
 deepeyes-patch status --json 4242
 """
-_AGAIN = 2.0  # seconds
+_AGAIN = 2.0  # seconds between two looks
 _CLEAR = "\x1b[H\x1b[2J"
 _INDENT = " " * 9
 
@@ -30,7 +31,11 @@ def add(commands: Any) -> None:
         commands, "status", "show what is patched in running processes, and what they have served", _EXAMPLES
     )
     parser.add_argument(
-        "pid", nargs="?", type=int, help="a process; its descendants are shown too (default: all of yours)"
+        "pid",
+        nargs="?",
+        metavar="PID",
+        type=usage.whole("a process id"),
+        help="a process; its descendants are shown too (default: all of yours)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
@@ -38,17 +43,11 @@ def add(commands: Any) -> None:
         "--watch",
         metavar="SECONDS",
         nargs="?",
-        type=_seconds,
+        type=usage.seconds(0.1, 86400),
         const=_AGAIN,
         help=f"show it again after so many seconds (default: {_AGAIN:g}), until Ctrl-C",
     )
     parser.set_defaults(execute=execute)
-
-
-def _seconds(text: str) -> float:
-    if not 0.1 <= (seconds := float(text)) <= 86400:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds between 0.1 and 86400")
-    return seconds
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -59,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
             while True:
                 sys.stdout.flush()
                 time.sleep(arguments.watch)
-                print(_CLEAR if sys.stdout.isatty() else "", end="" if sys.stdout.isatty() else "\n")
+                print(_CLEAR if is_terminal(sys.stdout) else "\n", end="")
                 code = _show(arguments)
     return code
 
@@ -180,6 +179,7 @@ def _print(shown: list[Process], pid: int | None) -> None:
     beside = f", {helpers} helper{'s' if helpers > 1 else ''}" if helpers else ""
     print(f"\n{sum(p.record is not None for p in others)} of {len(others)} processes live{beside}; {listed}")
 
+
 def _details(process: Process) -> Iterator[tuple[str, ...]]:
     """What is said below the row of a process, each with its colours."""
     if process.helper and not _failures(process):
@@ -202,7 +202,6 @@ def _details(process: Process) -> Iterator[tuple[str, ...]]:
         )
     if process.record["version"] != __version__:
         yield (f"runs deepeyes-patch {process.record['version']}",)
-
 
 
 def _short(name: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class UsageError(Exception):
@@ -18,6 +19,7 @@ def parse(
 
     argparse itself shows the usage of the whole program for an unknown option of a command.
     """
+    words = _as_options(parser, words)
     first = words[0]
     if first.startswith("-"):
         if takers := [name for name, command in commands.items() if first in options(command)]:
@@ -26,7 +28,7 @@ def parse(
         elif first not in options(parser):
             parser.error(f"no option {first!r}{nearest(first, options(parser))}")
     elif first not in commands:
-        parser.error(f"no command {first!r}{nearest(first, commands)}")
+        parser.error(f"no command {first!r}{nearest(first, [*commands, *_WORDS])}")
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
         command = commands[parsed.command]
@@ -34,6 +36,20 @@ def parse(
         kind = "option" if word.startswith("-") else "argument"
         command.error(f"no {kind} {word!r}{nearest(word, options(command))}")
     return parsed
+
+
+# Words that other programs take as commands, and the option that does it here.
+_WORDS = {"help": "--help", "version": "--version"}
+
+
+def _as_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> Sequence[str]:
+    """``help``, ``help COMMAND`` and ``version`` as options."""
+    first, *others = words
+    if first not in _WORDS:
+        return words
+    if len(others) > (1 if first == "help" else 0):
+        parser.error(f"no argument {others[-1]!r} after {' '.join(words[:-1])!r}")
+    return [*others, _WORDS[first]]
 
 
 def options(parser: argparse.ArgumentParser) -> list[str]:
@@ -45,3 +61,32 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A question that names the known word which looks most like ``word``, if one does."""
     found = difflib.get_close_matches(word.partition("=")[0], list(known), n=1)
     return f". Did you mean {found[0]!r}?" if found else ""
+
+
+def whole(what: str, most: int = 10**9) -> Callable[[str], int]:
+    """A converter for argparse: a whole number of at least 1. ``what`` says what the number is."""
+
+    def convert(text: str) -> int:
+        value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}, a whole number from 1 to {most}")
+        return value
+
+    return convert
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """A converter for argparse: a number of seconds, which may have decimals."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a number of seconds from {least:g} to {most:g}"
+            )
+        return value
+
+    return convert

@@ -91,7 +91,20 @@ def test_no_arguments_show_the_help() -> None:
         ("doctor --jsn", "doctor", "no option '--jsn'. Did you mean '--json'?"),
         ("doctor here", "doctor", "no argument 'here'\n"),
         ("verify --modle=DIR", "verify", "no option '--modle=DIR'. Did you mean '--model'?"),
-        ("status abc", "status", "invalid int value: 'abc'"),
+        ("hlep", "", "no command 'hlep'. Did you mean 'help'?"),
+        ("help docter", "", "no command 'docter'. Did you mean 'doctor'?"),
+        ("help run now", "", "no argument 'now' after 'help run'"),
+        ("version now", "", "no argument 'now' after 'version'"),
+        ("doctor help", "doctor", "no argument 'help'. Did you mean '--help'?"),
+        ("status abc", "status", "'abc' is not a process id, a whole number from 1 to 1000000000\n"),
+        ("status 0", "status", "'0' is not a process id"),
+        ("status 1_0", "status", "'1_0' is not a process id"),
+        ("status --watch x", "status", "'x' is not a number of seconds from 0.1 to 86400\n"),
+        ("status --watch nan", "status", "'nan' is not a number of seconds"),
+        ("status --watch 0", "status", "'0' is not a number of seconds"),
+        ("parity URL --model DIR --turns x", "parity", "'x' is not a number of turns, a whole number from 1"),
+        ("parity URL --model DIR --new-tokens 0", "parity", "'0' is not a number of tokens"),
+        ("parity URL --model DIR --seconds 1e9", "parity", "'1e9' is not a number of seconds"),
         ("run", "run", "no command to start"),
         ("run --onyl mrope -- true", "run", "no option '--onyl'. Did you mean '--only'?"),
         ("run --only proccessor", "run", "not 'proccessor'. Did you mean 'processor'?"),
@@ -108,6 +121,27 @@ def test_wrong_usage(arguments: str, command: str, words: str) -> None:
     assert head.startswith(f"usage: {program} [-h]")
     assert words in "".join(rest)
     assert rest[-1].startswith(f"{program}: error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [("help", "--help"), ("help doctor", "doctor --help"), ("help run", "run --help"), ("version", "-V")],
+)
+def test_words_that_do_what_an_option_does(words: str, option: str) -> None:
+    done, expected = cli(*words.split()), cli(*option.split())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == expected.stdout != ""
+
+
+def test_no_message_names_a_function_of_python() -> None:
+    """argparse does so for a converter that raises ValueError."""
+    _, commands = cli_main._parser()
+    for command in commands.values():
+        for action in command._actions:
+            if action.type is not None:
+                assert callable(action.type)
+                with pytest.raises(argparse.ArgumentTypeError, match=r"^'\?' is not a "):
+                    action.type("?")
 
 
 def test_start_up_imports_no_command_line(patched: Interpreter) -> None:
@@ -451,9 +485,8 @@ def test_status_again_and_again() -> None:
     assert (watching.returncode, complained) == (1, "")
 
 
-@pytest.mark.parametrize("arguments", ["--watch 0", "--watch nan", "--watch x", "--watch 1 --json"])
-def test_watch_takes_seconds(arguments: str) -> None:
-    assert cli("status", *arguments.split()).returncode == 2
+def test_watch_is_not_for_json() -> None:
+    assert cli("status", "--watch", "1", "--json").returncode == 2
 
 
 def test_all_repairs_fit_the_width(capsys: pytest.CaptureFixture[str]) -> None:
