@@ -118,7 +118,11 @@ def _switch(inspection: Inspection) -> Iterator[Finding]:
     needed = needed_and_off(inspection)
     source = inspection.source
     if not inspection.selected:
-        reason = f"{SWITCH} is not set" if source is None else f"{source} says off"
+        reason = (
+            f"{SWITCH} is not set or empty"
+            if source is None
+            else f"{source}={inspection.variables[source]!r} says off"
+        )
         level = WARNING if needed else NOTE
         yield Finding("switch-unset", level, f"{reason}: nothing is switched on", f"export {SWITCH}=1")
     elif needed:

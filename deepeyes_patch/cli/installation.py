@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import deepeyes_patch
 from deepeyes_patch.observe import release
 
 # SHA-256 of the start-up files that belong to this version.
@@ -64,9 +65,13 @@ def start_files() -> list[StartFile]:
 
 
 def copies() -> list[Path]:
-    """Every folder on the path that holds a ``deepeyes_patch`` package; Python uses the first."""
+    """Every folder on the path that holds a ``deepeyes_patch`` package, first the one that is used here.
+
+    It need not be the first of the path: the ``.pth`` line imports the package before Python puts the working
+    folder or that of a script there.
+    """
     parents: dict[Path, Path] = {}
-    for entry in sys.path:
+    for entry in (str(Path(deepeyes_patch.__file__).parents[1]), *sys.path):
         package = Path(entry or ".") / "deepeyes_patch"
         if (package / "__init__.py").is_file():
             parents.setdefault(package.resolve(), package.parent.resolve())

@@ -226,6 +226,14 @@ def test_two_copies(environment: Interpreter) -> None:
     assert str(environment.site_packages) in message
 
 
+def test_a_copy_in_the_working_folder(environment: Interpreter) -> None:
+    """Switched on, Python has imported the installed package before it looks into the working folder."""
+    for environ, used in (ON, environment.site_packages), ({}, CHECKOUT):
+        result = environment.run("-m", "deepeyes_patch", "doctor", "--json", environ=environ, cwd=CHECKOUT)
+        report = json.loads(result.out)
+        assert f"several copies: {used} is used" in finding(report, "two-copies")["message"]
+
+
 def test_two_start_up_files(tmp_path: Path, wheel: Path, offline: dict[str, str]) -> None:
     """One in the user's site directory, and one in the environment."""
     created = interpreters.create(tmp_path / "env", system_site_packages=True)
@@ -282,11 +290,24 @@ def test_wrapt_old(tmp_path: Path, environment: Interpreter) -> None:
 # --- the switch ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("environ", [{}, {"DEEPEYES_PATCH": "off"}, {"DEEPEYES_PATCH": ""}])
-def test_the_switch_unset(environ: dict[str, str], environment: Interpreter) -> None:
+@pytest.mark.parametrize(
+    ("environ", "reason"),
+    [
+        ({}, "DEEPEYES_PATCH is not set or empty"),
+        ({"DEEPEYES_PATCH": ""}, "DEEPEYES_PATCH is not set or empty"),
+        ({"DEEPEYES_PATCH": " "}, "DEEPEYES_PATCH=' ' says off"),
+        ({"DEEPEYES_PATCH": "Off"}, "DEEPEYES_PATCH='Off' says off"),
+        (
+            {"DEEPEYES_PATCH": "", "RELAX_DEEPEYES_QWEN_VL_PATCH": "0"},
+            "RELAX_DEEPEYES_QWEN_VL_PATCH='0' says off",
+        ),
+    ],
+)
+def test_the_switch_unset(environ: dict[str, str], reason: str, environment: Interpreter) -> None:
     code, report = doctor(environment, **environ)
     assert (code, ids(report)) == (0, ["switch-unset"])
     assert finding(report, "switch-unset")["level"] == "warning"
+    assert finding(report, "switch-unset")["message"] == f"{reason}: nothing is switched on"
     assert not report["ok"]
     assert report["verdict"] == "1 warning: the processor repair is needed and NOT on"
     assert report["repairs"]["processor"]["state"] == "needed"
