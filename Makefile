@@ -25,7 +25,7 @@ TOGETHER := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=tar
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make check     minutes: lint, unit, links, the core on the newest and the oldest release"
+	@echo "make check     minutes: lint, unit, pages, the core on the newest and the oldest release"
 	@echo "make test      half an hour: every layer; the newest release in full, the core on the others"
 	@echo "make nightly   hours: all tests on all tested releases, then the matrix, load and fuzz; writes a tally"
 	@echo
@@ -90,7 +90,9 @@ unit: base
 install: base
 	.lab/base/bin/python $(PYTEST) tests/install
 
+# The pages: links and much more. Their site is built in .site, which takes seconds.
 links: base
+	@$(PYTHON) tests/lab/environments.py docs
 	.lab/base/bin/python $(PYTEST) tests/docs
 
 docs: base

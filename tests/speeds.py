@@ -42,12 +42,12 @@ TABLE: dict[str, Row] = {
     "tests/unit/test_mrope.py::test_kernel_in_every_combination": Row(
         NIGHTLY, "test_kernel has each pair of the same shapes, sizes and types"
     ),
-    # The pages, without the tests that install the package with pip, and without those of the built site.
+    # The pages and the built site, without the tests that install the package with pip, and without those
+    # that need node or a browser.
     "tests/docs": Row(CHECK),
     "tests/docs/test_quickstart.py": Row(TEST),
     "tests/docs/test_recipes.py": Row(TEST),
     "tests/docs/test_security.py": Row(TEST),
-    "tests/docs/test_site.py": Row(TEST),
     "tests/docs/test_layout.py": Row(TEST),
     "tests/docs/test_search.py": Row(TEST),
     # The core of the processor suite: what a release can do in another way than the next one.
