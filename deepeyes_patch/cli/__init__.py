@@ -20,6 +20,7 @@ parsed arguments and returns the exit code. A command that cannot give an answer
 ``terminal``      lays out what a command writes, in 80 columns
 ``output``        stdout and stderr, and what happens if nobody takes what is written
 ``needs``         the packages that a command needs
+``signals``       what a command does when it is told to end
 ``inspection``    collects the facts for ``doctor``
 ``findings``      judges these facts
 ``report``        prints them for an issue

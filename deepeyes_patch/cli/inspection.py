@@ -101,10 +101,13 @@ def _import_in_child(selected: frozenset[str]) -> dict[str, Any]:
         child = subprocess.Popen(
             [sys.executable, "-m", "deepeyes_patch.cli.deep"], env=environ, stdout=out, stderr=err
         )
-        if not progress.wait([child], DEEP_SECONDS, lambda: "importing SGLang in a child"):
-            child.kill()
-            child.wait()
-            return _nothing(f"SGLang was not imported in {DEEP_SECONDS} s")
+        try:
+            if not progress.wait([child], DEEP_SECONDS, lambda: "importing SGLang in a child"):
+                return _nothing(f"SGLang was not imported in {DEEP_SECONDS} s")
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
         printed, complained = (_lines(file) for file in (out, err))
     try:
         report: dict[str, Any] = json.loads(printed[-1])

@@ -28,23 +28,29 @@ To report a fault, paste what `deepeyes-patch doctor --report` prints into
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code. Wrong arguments raise ``SystemExit``, as in argparse."""
     try:
-        from deepeyes_patch.cli import output
+        return _main(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _main(words: Sequence[str]) -> int:
+    try:
+        from deepeyes_patch.cli import output, signals
 
         parser, commands = _parser()
     except Exception as error:  # half removed or half written
         print(f"deepeyes-patch: the installation is damaged: {error}.\n{_remedy()}", file=sys.stderr)
         return WRONG
-    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        with output.guarded():
+        with signals.raised(), output.guarded():
             return _execute(parser, commands, words)
+    except signals.Ended as ended:
+        return ended.code
     except output.Unread:
         return UNREAD
     except output.Unwritable as error:
         output.complain(f"deepeyes-patch: cannot write to stdout: {error}.")
         return UNANSWERED
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def _execute(

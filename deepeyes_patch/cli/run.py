@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deepeyes_patch import settings
-from deepeyes_patch.cli import output, probe, project, terminal, usage
+from deepeyes_patch.cli import output, probe, project, signals, terminal, usage
 from deepeyes_patch.errors import SettingsError
 from deepeyes_patch.settings import SWITCH
 
@@ -63,6 +63,7 @@ def execute(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     try:
         os.execv(program, command)
+    signals.restore()
     except OSError as error:
         raise terminal.CommandError(f"{program} cannot be executed: {error.strerror}.", 126) from error
 
