@@ -83,9 +83,9 @@ def _remedy() -> str:
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of the program, and that of each command by name."""
     from deepeyes_patch import __version__
-    from deepeyes_patch.cli import doctor, parity, project, run, status, verify
+    from deepeyes_patch.cli import doctor, parity, project, run, status, usage, verify
 
-    parser = argparse.ArgumentParser(
+    parser = usage.Parser(
         prog="deepeyes-patch",
         description="Run-time repairs for Qwen-VL serving in SGLang.",
         epilog=_EPILOG.format(issues=project.issues()),
@@ -96,4 +96,4 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in (doctor, verify, parity, run, status):
         module.add(commands)
-    return parser, commands.choices
+    return parser, dict(commands.choices)

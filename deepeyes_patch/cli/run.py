@@ -56,14 +56,16 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     program = shutil.which(command[0])
     if program is None:
-        raise terminal.CommandError(f"{command[0]} was not found, or is no executable file.", 127)
+        if os.sep in command[0] and os.path.exists(command[0]):
+            raise terminal.CommandError(f"{command[0]} is not an executable file.", 126)
+        raise terminal.CommandError(f"{command[0]!r} was not found.", 127)
     variables = {SWITCH: switch}
     variables.update(_variables_for_hooks(program, command))
     os.environ.update(variables)
     sys.stdout.flush()
+    signals.restore()
     try:
         os.execv(program, command)
-    signals.restore()
     except OSError as error:
         raise terminal.CommandError(f"{program} cannot be executed: {error.strerror}.", 126) from error
 

@@ -184,7 +184,7 @@ def test_a_damaged_installation(installed: Interpreter) -> None:
 def test_no_such_command(installed: Interpreter, tmp_path: Path) -> None:
     result = run(installed, "no-such-command")
     assert (result.code, result.out) == (127, "")
-    assert "no-such-command was not found" in result.err
+    assert "'no-such-command' was not found" in result.err
     binary = tmp_path / "binary"
     binary.write_bytes(b"\x7fELF nonsense")
     binary.chmod(0o755)

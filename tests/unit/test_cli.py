@@ -84,7 +84,16 @@ def test_no_arguments_show_the_help() -> None:
 @pytest.mark.parametrize(
     ("arguments", "command", "words"),
     [
-        ("nonsense", "", "no command 'nonsense'\n"),
+        ("nonsense", "", "no command 'nonsense'. The commands are doctor,"),
+        ("check", "", "no command 'check'. The commands are doctor, verify, parity, run, status\n"),
+        ("-v", "", "no option '-v'. Did you mean '-V'?"),
+        ("--json", "", "follows the command: doctor --json, verify --json, parity --json, status --json\n"),
+        ("doctor --deep=yes", "doctor", "--deep takes no value, and 'yes' was given\n"),
+        (
+            "status --pid 5",
+            "status",
+            "no option '--pid'. Write it without the option: deepeyes-patch status PID",
+        ),
         ("docter", "", "no command 'docter'. Did you mean 'doctor'?"),
         ("--verson", "", "no option '--verson'. Did you mean '--version'?"),
         ("--deep doctor", "", "'--deep' follows the command: doctor --deep"),
@@ -125,7 +134,10 @@ def test_wrong_usage(arguments: str, command: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "option"),
-    [("help", "--help"), ("help doctor", "doctor --help"), ("help run", "run --help"), ("version", "-V")],
+    [
+        *(("help", "--help"), ("help help", "--help"), ("help version", "--help"), ("version", "-V")),
+        *(("help doctor", "doctor --help"), ("help run", "run --help")),
+    ],
 )
 def test_words_that_do_what_an_option_does(words: str, option: str) -> None:
     done, expected = cli(*words.split()), cli(*option.split())
@@ -268,6 +280,30 @@ def test_programs_that_tell_no_python(content: bytes, tmp_path: Path) -> None:
 )
 def test_what_the_switch_becomes(only: str | None, environ: dict[str, str], expected: str) -> None:
     assert run.switch_value(only, environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("nosuch", 127, "'nosuch' was not found"),
+        ("", 127, "'' was not found"),
+        ("/", 126, "/ is not an exec"),
+    ],
+)
+def test_a_command_that_is_none(command: str, code: int, words: str) -> None:
+    done = cli("run", "--", command)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"deepeyes-patch run: {words}")
+
+
+def test_run_gives_back_the_signals_that_python_ignores() -> None:
+    """Else ``yes`` would complain about a pipe that `head` has closed."""
+    line = f"{shlex.quote(sys.executable)} -m deepeyes_patch run -- yes | head -1"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=CHECKOUT, env=clean_environ(), capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "y\n"
+    assert done.stderr.count("\n") == 1, "only what `run` itself says"
 
 
 @pytest.mark.parametrize("only", ["nonsense", "off", "1", "", "video", "processor,x"])
