@@ -132,8 +132,10 @@ def _trainer(folder: Path, device: str, dtype: str) -> Any:
 
     try:
         return Trainer(folder, device, dtype)
-    except (OSError, ValueError, RuntimeError, AssertionError) as error:  # the last two: no such device here
-        raise terminal.CommandError(f"transformers cannot load {folder} on {device}: {error}", 3) from error
+    except Exception as error:  # of the files, of the model's code, or of a device that is not here
+        raise terminal.CommandError(
+            f"transformers cannot load {folder} on {device}: {type(error).__name__}: {error}", 3
+        ) from error
 
 
 def _as_dict(row: Row, word: str) -> dict[str, Any]:
@@ -154,8 +156,11 @@ def _chosen(arguments: argparse.Namespace, torch: Any) -> tuple[str, str]:
     except RuntimeError as error:
         raise terminal.CommandError(f"torch has no device {device!r}; try cpu or cuda.", 2) from error
     dtype = arguments.dtype or ("float32" if device == "cpu" else "bfloat16")
-    if not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise terminal.CommandError(f"torch has no dtype {dtype!r}; try bfloat16 or float32.", 2)
+    found = getattr(torch, dtype, None)
+    if not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise terminal.CommandError(
+            f"torch has no floating-point dtype {dtype!r}; try bfloat16 or float32.", 2
+        )
     return device, dtype
 
 
@@ -163,7 +168,8 @@ def _served(server: Any) -> str | None:
     """The checkpoint that the server names, for the reader to compare."""
     for path in ("/get_model_info", "/model_info"):
         if isinstance(found := server.get(path), dict):
-            return str(found.get("model_path"))
+            named = found.get("model_path")
+            return None if named is None else str(named)
     return None
 
 
@@ -171,7 +177,8 @@ _COLUMNS = "{:>4}  {:15}  {:>6}  {:>6}  {:>6}  {:>8}  {:>8}  {}"
 
 
 def _print_head(about: dict[str, Any]) -> None:
-    print(colour(f"{about['url']}, serving {about['served']}", "bold"))
+    served = about["served"] or "what it does not say"
+    print(colour(f"{about['url']}, serving {served}", "bold"))
     print(f"transformers {about['transformers']}, {about['dtype']} on {about['device']}: {about['model']}\n")
     head = ("TURN", "REQUEST", "SENT", "MEANT", "USED", "LARGEST", "MEAN", "")
     print(colour(_COLUMNS.format(*head).rstrip(), "bold"), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import http.server
 import json
@@ -14,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from deepeyes_patch.cli import parity
+from deepeyes_patch.cli.terminal import CommandError
 from deepeyes_patch.verification import episode
 from deepeyes_patch.verification.trainer import Trainer
 from tests.unit.test_cli import cli
@@ -137,3 +139,34 @@ def test_it_names_a_download_with_weights(tmp_path: Path) -> None:
         assert done.returncode == 2
         assert "snapshot_download" in done.stderr
         assert ("allow_patterns" not in done.stderr) == wanted, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float31", "int8", "bool", "Tensor", "complex64"])
+def test_a_dtype_that_no_model_has(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(CommandError, match=f"no floating-point dtype '{dtype}'") as caught:
+        parity._chosen(argparse.Namespace(device="cpu", dtype=dtype), torch)
+    assert caught.value.code == 2
+
+
+def test_a_server_that_does_not_say_what_it_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    class Silent:
+        def get(self, path: str) -> dict[str, str]:
+            return {}
+
+    served = parity._served(Silent())
+    assert served is None
+    about = dict.fromkeys(("transformers", "dtype", "device", "model"), "x")
+    parity._print_head({**about, "url": "URL", "served": served})
+    assert capsys.readouterr().out.startswith("URL, serving what it does not say\n")
+
+
+def test_a_checkpoint_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files that are incomplete raise many kinds of errors."""
+
+    def raising(*arguments: object) -> None:
+        raise KeyError("architectures")
+
+    monkeypatch.setattr("deepeyes_patch.verification.trainer.Trainer", raising)
+    with pytest.raises(CommandError, match=r"cannot load .* on cpu: KeyError: 'architectures'"):
+        parity._trainer(tmp_path, "cpu", "float32")
