@@ -67,11 +67,12 @@ def _start_files(inspection: Inspection) -> Iterator[Finding]:
 
 
 def _children(inspection: Inspection) -> Iterator[Finding]:
-    dead = [
-        f"{what} ({state})"
-        for name, what in _CHILDREN.items()
-        if (state := inspection.children[name]) != probe.LIVE
-    ]
+    states = {what: inspection.children[name] for name, what in _CHILDREN.items()}
+    if unknown := [what for what, state in states.items() if state == probe.FAILED]:
+        message = f"{' and '.join(unknown)} did not run, so whether the hooks are live there is not known"
+        remedy = "run doctor again: in a folder that exists, and while the machine is less busy"
+        yield Finding("not-live", ERROR, message, remedy)
+    dead = [f"{what} ({state})" for what, state in states.items() if state in (probe.OFF, probe.BROKEN)]
     if not dead:
         return
     message = f"the hooks are not live in {' and '.join(dead)}"

@@ -17,7 +17,7 @@ import pytest
 from tests import interpreters
 from tests.install.conftest import pip
 from tests.install.test_damage import away
-from tests.interpreters import CHECKOUT, Interpreter
+from tests.interpreters import CHECKOUT, Interpreter, clean_environ
 from tests.lab import environments
 from tests.lab.releases import RELEASES
 
@@ -224,6 +224,23 @@ def test_two_copies(environment: Interpreter) -> None:
     message = finding(report, "two-copies")["message"]
     assert f"{CHECKOUT} is used" in message
     assert str(environment.site_packages) in message
+
+
+def test_a_child_that_does_not_run(environment: Interpreter, tmp_path: Path) -> None:
+    """Installing again would not help."""
+    done = subprocess.run(
+        ["bash", "-c", 'rmdir "$PWD" && exec "$0" -m deepeyes_patch doctor --json', environment.python],
+        cwd=tmp_path,
+        env=clean_environ(**ON),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    report = json.loads(done.stdout)
+    assert (done.returncode, ids(report)) == (1, ["not-live"])
+    found = finding(report, "not-live")
+    assert found["message"].startswith("a spawned child did not run, so ")
+    assert "in a folder that exists" in found["remedy"]
 
 
 def test_a_copy_in_the_working_folder(environment: Interpreter) -> None:
