@@ -102,6 +102,11 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def takes_codes(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal that understands codes for colours and for the cursor."""
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+
 def _discard(stream: TextIO | None) -> None:
     """Lose what the stream still holds: Python would complain about it when it exits."""
     with contextlib.suppress(OSError, AttributeError):  # no file descriptor behind it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deepeyes_patch.cli.output import is_terminal
+from deepeyes_patch.cli.output import takes_codes
 
 STEP = 0.2  # seconds between two looks at the children
 
@@ -19,7 +18,7 @@ class Progress:
     """A context in which `show` rewrites the line. The line is gone when the context ends."""
 
     def __init__(self) -> None:
-        self._is_shown = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        self._is_shown = takes_codes(sys.stderr)
         self._start = time.monotonic()
 
     def __enter__(self) -> Progress:

@@ -11,7 +11,7 @@ from typing import Any
 
 from deepeyes_patch import __version__
 from deepeyes_patch.cli import processes, project, terminal, usage
-from deepeyes_patch.cli.output import is_terminal
+from deepeyes_patch.cli.output import takes_codes
 from deepeyes_patch.cli.processes import Process
 from deepeyes_patch.observe import counters
 
@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
             while True:
                 sys.stdout.flush()
                 time.sleep(arguments.watch)
-                print(_CLEAR if is_terminal(sys.stdout) else "\n", end="")
+                print(_CLEAR if takes_codes(sys.stdout) else "\n", end="")
                 code = _show(arguments)
     return code
 

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Collection
 from typing import Any
 
-from deepeyes_patch.cli.output import is_terminal
+from deepeyes_patch.cli.output import is_terminal, takes_codes
 
 WIDTH = 80
 NARROWEST = 60  # a terminal that is narrower breaks the lines itself
@@ -52,8 +52,7 @@ def columns() -> int:
 
 def colour(text: str, *names: str) -> str:
     """``text`` in colours, if the output is a terminal and ``NO_COLOR`` is not set."""
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    if is_plain or not names or not is_terminal(sys.stdout):
+    if not names or os.environ.get("NO_COLOR") or not takes_codes(sys.stdout):
         return text
     return f"\x1b[{';'.join(_COLOURS[name] for name in names)}m{text}\x1b[0m"
 

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,11 @@ def cli(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def on_a_terminal(width: int, *arguments: str) -> str:
-    """What a command writes on a terminal of so many columns."""
+def on_a_terminal(width: int, *arguments: str, seconds: float | None = None, **variables: str) -> str:
+    """What a command writes on a terminal of so many columns, within so many seconds."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    environ = clean_environ(NO_COLOR="1", TERM="xterm")
+    environ = clean_environ(**{"NO_COLOR": "1", "TERM": "xterm", **variables})
     environ.pop("COLUMNS", None)
     with subprocess.Popen(
         [sys.executable, "-m", "deepeyes_patch", *arguments],
@@ -53,8 +54,10 @@ def on_a_terminal(width: int, *arguments: str) -> str:
         stdin=slave,
         stdout=slave,
         stderr=slave,
-    ):
+    ) as child:
         os.close(slave)
+        if seconds is not None:
+            threading.Timer(seconds, child.terminate).start()
         written = b""
         with contextlib.suppress(OSError):  # so a terminal says that nobody writes on it any more
             while part := os.read(master, 65536):
@@ -519,6 +522,15 @@ def test_status_again_and_again() -> None:
     watching.send_signal(signal.SIGINT)
     _, complained = watching.communicate(timeout=60)
     assert (watching.returncode, complained) == (1, "")
+
+
+@pytest.mark.parametrize(("term", "clears"), [("xterm", True), ("dumb", False)])
+def test_watch_on_a_terminal(term: str, clears: bool) -> None:
+    """It clears the screen, if the terminal can. Codes for that are no colours: NO_COLOR does not matter."""
+    shown = on_a_terminal(80, "status", "--watch", "0.2", str(os.getpid()), seconds=3, TERM=term)
+    assert shown.count("is not live") > 1
+    assert ("\x1b[2J" in shown) == clears
+    assert clears or "\x1b" not in shown
 
 
 def test_watch_is_not_for_json() -> None:
