@@ -57,6 +57,7 @@ TABLE: dict[str, Row] = {
     "tests/sglang/test_cleanup.py": Row(CHECK),
     "tests/sglang/test_counters.py": Row(CHECK),
     "tests/sglang/test_disaggregation.py": Row(CHECK),
+    "tests/sglang/test_disaggregated_videos.py": Row(TEST),
     "tests/sglang/test_fail_fast.py": Row(CHECK),
     "tests/sglang/test_failed_start.py": Row(CHECK),
     "tests/sglang/test_failed_start.py::test_any_other_error_there_is_never_heard": Row(NIGHTLY, _STOCK),

@@ -4,6 +4,7 @@
 ``admit``           the tokenizer manager takes it: refuse placeholders without media, and text beside ids; at
                     the end, no result leaves without a last look
 ``disaggregation``  with encoder disaggregation: the request receives its embeddings
+``encoded``         what it received: the caller's ids are matched with the encoder's grids and times
 ``begin``           the processor's outermost method: check ids and media, open the scope
 ``media``           check the images and videos, before SGLang loads anything
 ``audio``           check the audio

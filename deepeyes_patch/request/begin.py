@@ -12,7 +12,7 @@ from typing import Any
 from deepeyes_patch.errors import InternalError, RefusedRequest
 from deepeyes_patch.ids.request import PretokenizedRequest
 from deepeyes_patch.observe import counters
-from deepeyes_patch.request import audio, grids, item_checks, media, media_errors, preprocessed
+from deepeyes_patch.request import audio, encoded, grids, item_checks, media, media_errors, preprocessed
 from deepeyes_patch.request.scope import Scope, TextScope, entered, reception
 from deepeyes_patch.request.unserved import unserved_request
 from deepeyes_patch.request.verify import verify, verify_unserved
@@ -103,7 +103,7 @@ def _unreadable(error: Exception, scope: Scope, call: Call) -> RefusedRequest:
 
 
 def process_embeddings(call: Call) -> Any:
-    """``get_mm_data``: a request whose images an encoder has embedded (encoder disaggregation)."""
+    """``get_mm_data``: a request whose images and videos an encoder has embedded (encoder disaggregation)."""
     try:
         return _process_embeddings(call)
     except Exception as error:
@@ -122,21 +122,24 @@ def _process_embeddings(call: Call) -> Any:
     if prompt is None or isinstance(prompt, str):
         return call.proceed()
     call.arguments["prompt"] = prompt
-    image_grids = grids.rows(call.get("img_grid_thw"))
     if model is None:
         unserved = unserved_request(call.instance, prompt)
-        unserved.check_placeholders(len(image_grids))
+        unserved.check_placeholders(len(grids.rows(call.get("img_grid_thw"))))
         result = call.proceed()
         verify_unserved(unserved, result)
         return result
-    media.refuse_modalities(video=call.get("video_grid_thw"), audio=call.get("audio_feature_lens"))
+    sent = encoded.received(call, model)
     request = PretokenizedRequest(
-        prompt, model.tokens, vocab_size=model.vocab_size, image_count=len(image_grids)
+        prompt,
+        model.tokens,
+        vocab_size=model.vocab_size,
+        image_count=len(sent.image_grids),
+        video_count=len(sent.video_grids),
     )
-    scope = Scope(call.instance, request, model)
+    scope = Scope(call.instance, request, model, encoded=sent)
     with entered(scope):
         result = call.proceed()
-    verify(scope, result, image_grids)
+    verify(scope, result)
     counters.count(counters.RESTORED)
     return result
 

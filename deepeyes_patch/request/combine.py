@@ -17,7 +17,7 @@ from deepeyes_patch.ids import video_times
 from deepeyes_patch.ids.request import Resolution
 from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.observe import outcomes
-from deepeyes_patch.request import channels, frames, grids, preprocessed
+from deepeyes_patch.request import channels, encoded, frames, grids, preprocessed
 from deepeyes_patch.request.scope import Scope, current, entered, noted, pretokenized
 from deepeyes_patch.seams.wrapping import Call
 
@@ -158,6 +158,8 @@ def find_offsets(call: Call) -> Any:
 def build_ids(call: Call) -> Any:
     """``build_input_ids`` (artifact path, encoder disaggregation): SGLang expands placeholders."""
     if (scope := pretokenized()) is not None:
+        if scope.encoded is not None and scope.encoded.video_grids:
+            return encoded.build_untimed_ids(call, scope)
         scope.resolve(grids.rows(call.arguments["img_grid_thw"]))
         call.arguments["prompt"] = scope.request.collapsed()
     return call.proceed()

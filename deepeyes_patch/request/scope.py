@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from deepeyes_patch.errors import InternalError, RefusedRequest
@@ -18,6 +19,19 @@ from deepeyes_patch.ids.request import PretokenizedRequest, Resolution, ServerVi
 from deepeyes_patch.ids.spans import GridTHW, token_count
 from deepeyes_patch.request import preprocessed
 from deepeyes_patch.seams.families import Model, pixel_bounds
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What an encoder sent of a request's images and videos (encoder disaggregation).
+
+    The grids are (t, h, w) of each image and video, in patches. ``video_times`` are the seconds of each group
+    of frames, for each video; empty if the encoder sent none.
+    """
+
+    image_grids: list[GridTHW]
+    video_grids: list[GridTHW]
+    video_times: list[list[float]]
 
 
 class TextScope:
@@ -31,7 +45,7 @@ class Scope(TextScope):
     """A pre-tokenized request while SGLang's outermost method runs.
 
     ``request``: the caller's ids and their spans. ``model``: what is known of the processor and its model.
-    ``images`` and ``videos``: what came with the ids, checked.
+    ``images`` and ``videos``: what came with the ids, checked. ``encoded``: what an encoder sent instead.
     """
 
     def __init__(
@@ -41,16 +55,18 @@ class Scope(TextScope):
         model: Model,
         images: Sequence[Any] = (),
         videos: Sequence[Any] = (),
+        encoded: Encoded | None = None,
     ) -> None:
         self.processor = processor
         self.request = request
         self.model = model
-        self.images, self.videos = images, videos
+        self.images, self.videos, self.encoded = images, videos, encoded
         self.resolution: Resolution | None = None
         # How many tokens the HF processor has made of each audio, and of how many frames of its spectrogram.
         self.audio_lengths: list[int] = []
         self.audio_frames: Any = None
-        self.video_grids = preprocessed.grids_of(preprocessed.VIDEOS, videos)
+        raw = [None] * (0 if encoded is None else len(encoded.video_grids))
+        self.video_grids = raw or preprocessed.grids_of(preprocessed.VIDEOS, videos)
         # The seconds between groups of frames, where the caller says them. For raw videos, the HF processor's
         # ids and the times of frames follow later, by the number of the video.
         self.given_seconds = preprocessed.seconds_of(videos)

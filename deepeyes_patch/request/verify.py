@@ -17,21 +17,15 @@ from deepeyes_patch.errors import RefusedRequest
 from deepeyes_patch.ids import video_times
 from deepeyes_patch.ids.positions import Medium, position_delta, positions, times
 from deepeyes_patch.ids.request import Resolution
-from deepeyes_patch.ids.spans import GridTHW
 from deepeyes_patch.ids.video_blocks import Block
 from deepeyes_patch.observe import release
 from deepeyes_patch.request import grids
-from deepeyes_patch.request.scope import Scope, passed_last_look
+from deepeyes_patch.request.scope import Encoded, Scope, passed_last_look
 from deepeyes_patch.request.unserved import UnservedRequest
 
 
-def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) -> None:
+def verify(scope: Scope, result: Any) -> None:
     """Refuse a result that does not follow from the caller's ids.
-
-    Parameters
-    ----------
-    image_grids:
-        The grids of the images, if the result's items hold none (encoder disaggregation).
 
     Raises
     ------
@@ -45,17 +39,21 @@ def verify(scope: Scope, result: Any, image_grids: list[GridTHW] | None = None) 
         if scope.request.audio_spans and item.is_audio():
             sounds.append(item)
         else:
-            (images if getattr(item, "video_grid_thw", None) is None else clips).append(item)
-    if image_grids is None:
+            (clips if _is_clip(scope, item) else images).append(item)
+    if scope.encoded is not None:  # its items hold no grids
+        image_grids, video_grids = scope.encoded.image_grids, scope.encoded.video_grids
+    else:
         image_grids = [row for item in images for row in grids.rows(getattr(item, "image_grid_thw", None))]
-    video_grids = [row for clip in clips for row in grids.rows(clip.video_grid_thw, "video_grid_thw")]
+        video_grids = [row for clip in clips for row in grids.rows(clip.video_grid_thw, "video_grid_thw")]
     expected = scope.check(image_grids, video_grids)
     ids, padded = part(result, "input_ids"), part(result, "padded_input_ids")
     if ids != expected.ids:
         raise _inexact("input_ids")
     if [tuple(pair) for item in images for pair in item.offsets] != expected.offsets:
         raise _inexact("image offsets")
-    if scope.request.video_count:
+    if scope.encoded is not None:
+        _verify_encoded(scope, scope.encoded, images, clips, expected)
+    elif scope.request.video_count:
         _verify_videos(scope, clips, expected)
     elif clips:
         raise _inexact("videos")
@@ -131,6 +129,28 @@ def _verify_videos(scope: Scope, clips: Sequence[Any], expected: Resolution) -> 
         if len(seconds) != video.grid[0]:
             raise _inexact("groups of frames")
         _verify_labels(scope, index, seconds)
+
+
+def _verify_encoded(
+    scope: Scope, encoded: Encoded, images: Sequence[Any], clips: Sequence[Any], expected: Resolution
+) -> None:
+    """Check the spans of videos, the rows of all embeddings, and the times that SGLang wrote."""
+    spans = [pair for video in expected.videos for pair in video.offsets]
+    if [tuple(pair) for clip in clips for pair in clip.offsets] != spans:
+        raise _inexact("video offsets")
+    for item in (*images, *clips):
+        count = sum(last - first + 1 for first, last in item.offsets)
+        if len(item.precomputed_embeddings) != count:
+            raise _inexact("embeddings")
+    for index, seconds in enumerate(encoded.video_times):
+        _verify_labels(scope, index, seconds)
+
+
+def _is_clip(scope: Scope, item: Any) -> bool:
+    """Whether an item is a video, or a group of its frames."""
+    if scope.encoded is not None:
+        return bool(item.is_video())
+    return getattr(item, "video_grid_thw", None) is not None
 
 
 def _verify_labels(scope: Scope, index: int, seconds: Sequence[float]) -> None:

@@ -107,6 +107,13 @@ _PROCESSOR = (
         "artifact path (0.5.20 -) and encoder disaggregation: give it one placeholder per image",
         required=makes_artifacts,
     ),
+    _in_processor(
+        "build_input_ids_with_timestamps(prompt, img_grid_thw, video_grid_thw)",
+        "request.encoded:build_timed_ids",
+        "0.5.10 -",
+        "the same with videos, for models with times in the ids; return the caller's ids",
+        required=nowhere,
+    ),
     Seam(
         *("processor", QWEN_VL, named("MRotaryEmbedding")),
         "get_rope_index(input_ids, vision_start_token_id, video_token_id, video_grid_thw)",

@@ -26,7 +26,7 @@ MODULES = {
     "observe": ("counters", "outcomes", "record", "release"),
     "request": (
         *("admit", "audio", "begin", "channels", "cleanup", "combine", "disaggregation"),
-        *("features", "frames", "grids", "handover", "hashes", "item_checks", "load"),
+        *("encoded", "features", "frames", "grids", "handover", "hashes", "item_checks", "load"),
         *("media", "media_errors", "over_grpc", "preprocessed", "prompt_logprobs"),
         *("sampling", "scope", "sessions", "unserved", "verify"),
     ),

@@ -40,6 +40,9 @@ ROLES = {
     "artifact path (0.5.20 -) and encoder disaggregation: give it one placeholder per image": (
         "artifact 路径（0.5.20 起）与编码器分离：每张图片给它一个占位符"
     ),
+    "the same with videos, for models with times in the ids; return the caller's ids": (
+        "同上，用于带视频且 id 中有时间的模型；返回调用者的 id"
+    ),
     "keep it from reading past ids that end in vision_start; give it a grid for each group of frames": (
         "id 以 vision_start 结尾时，使它不会越过末尾读取；每组帧给它一个网格"
     ),

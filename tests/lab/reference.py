@@ -119,7 +119,10 @@ def positions(
     if video_grids is not None and transformers_version() == "5.3.0":
         # Its own counts images among the seconds of videos (Qwen2.5-VL), and never splits a video into its
         # groups of frames (Qwen3-VL).
-        return defined_positions(folder, input_ids, grids, video_grids, more.get("second_per_grid_ts"))
+        seconds = more.get("second_per_grid_ts")
+        if _rope_owner(folder).config.model_type == "qwen2_vl":  # one position from a group to the next
+            seconds = video_grids.new_ones(len(video_grids))
+        return defined_positions(folder, input_ids, grids, video_grids, seconds)
     return expected.positions(_rope_owner(folder), input_ids, grids, video_grids, **more)
 
 

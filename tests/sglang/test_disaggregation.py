@@ -93,8 +93,8 @@ def test_refused(folder: Path, processor: Any, patched: None) -> None:
     with pytest.raises(RefusedRequest, match=r"1 image span.*2 image"):
         build(folder, processor, ids[rollouts.spans(folder, ids)[0][1] + 2 :])
     if not knows_images_only():
-        with pytest.raises(RefusedRequest, match="video data with input_ids"):
-            processor.get_mm_data(ids, {}, img_grid_thw=None, video_grid_thw=torch.tensor([[2, 4, 4]]))
+        with pytest.raises(RefusedRequest, match="audio data with input_ids"):
+            processor.get_mm_data(ids, {}, img_grid_thw=None, audio_feature_lens=torch.tensor([80]))
 
 
 def test_text_prompts_are_stock(folder: Path, processor: Any, request: pytest.FixtureRequest) -> None:
@@ -119,7 +119,7 @@ def receiver() -> Any:
     raise AssertionError("no receiver")
 
 
-def encoded(folder: Path) -> list[bytes]:
+def encoded(folder: Path) -> list[list[bytes]]:
     """What an encoder sends for ``IMAGES``: the real class, pickled, and the embeddings."""
     from sglang.srt.managers.schedule_batch import Modality
 
@@ -128,12 +128,19 @@ def encoded(folder: Path) -> list[bytes]:
     embeddings = torch.arange(int(grids.prod(dim=1).sum()) // 4 * 8, dtype=torch.float32).reshape(-1, 8)
     modality = [Modality.IMAGE] * ("modality" in inspect.signature(cls).parameters)
     sent = cls("r", 1, 0, grids, *modality, embedding=embeddings)
-    return [pickle.dumps(sent.copy_without_embedding()), embeddings.numpy().tobytes()]
+    return [[pickle.dumps(sent.copy_without_embedding()), embeddings.numpy().tobytes()]]
 
 
-def waited(folder: Path, processor: Any, ids: list[int] | None, text: str | None = None) -> Any:
-    """A request as the real class leaves it when the encoder's message has come, through a real socket.
+def waited(
+    folder: Path,
+    processor: Any,
+    ids: list[int] | None,
+    text: str | None = None,
+    messages: list[list[bytes]] | None = None,
+) -> Any:
+    """A request as the real class leaves it when the encoder's messages have come, through a real socket.
 
+    ``messages``: others than those of ``IMAGES``.
     ``error``, which upstream never sets, is what would have ended the scheduler.
     """
     module = receiver()
@@ -152,7 +159,8 @@ def waited(folder: Path, processor: Any, ids: list[int] | None, text: str | None
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.linger = 0  # else leaving waits for ever, if the other end was closed before the message came
         socket.connect(f"tcp://127.0.0.1:{waiting.embedding_port}")
-        socket.send_multipart(encoded(folder))
+        for message in messages or encoded(folder):
+            socket.send_multipart(message)
         deadline = time.monotonic() + WAITING_SECONDS
         while waiting.status.name == "PENDING" and waiting.error is None and time.monotonic() < deadline:
             try:
@@ -233,8 +241,8 @@ def test_text_prompts_are_stock_in_the_scheduler(
 # --- where the tokenizer manager does -----------------------------------------------------------------
 
 
-def taken(folder: Path, processor: Any, ids: list[int]) -> Any:
-    """What the real receiver's method makes of the encoder's message, which comes through a real socket."""
+def taken(folder: Path, processor: Any, ids: list[int], messages: list[list[bytes]] | None = None) -> Any:
+    """What the real receiver's method makes of the encoder's messages, which come through a real socket."""
     made = object.__new__(receiver().MMReceiverHTTP)
     made.encoder_transfer_backend = "zmq_to_tokenizer"
     made.model_type = processor.model_type
@@ -247,7 +255,8 @@ def taken(folder: Path, processor: Any, ids: list[int]) -> Any:
         ):
             push.linger = 0
             push.connect(f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}")
-            await push.send_multipart(encoded(folder))
+            for message in messages or encoded(folder):
+                await push.send_multipart(message)
             return await asyncio.wait_for(made._recv_mm_data("r", pull, processor, ids), WAITING_SECONDS)
 
     return processors.run(take())
