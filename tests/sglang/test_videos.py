@@ -162,6 +162,23 @@ def test_stock_gets_the_times_of_qwen2_5_vl_wrong() -> None:
     assert groups.tolist() != [0, 2, 5], "two positions a second, rounded down"
 
 
+@pytest.mark.skipif("qwen3_omni_moe" not in family.served(), reason="this release has no Qwen3-Omni")
+def test_stock_gets_the_times_of_qwen3_omni_wrong(request: pytest.FixtureRequest) -> None:
+    """Its HF processor takes the frames for one a second; so the last look refuses ids with a video."""
+    folder, scene = family.ensure("qwen3_omni_moe"), SCENES["one video"]
+    processor = processors.build(folder)
+    stock = films.served(processor, scene.text, scene)
+    ((first, last),) = rollouts.runs_of(rollouts.vision(folder).video, stock.input_ids)
+    times = stock.mrope_positions[0, first : last + 1].long()
+    # Four groups of frames in four seconds; 13 positions a second.
+    assert processor.hf_config.position_id_per_seconds == 13
+    assert (times - times[0]).unique().tolist() == [0, 26, 52, 78]
+    request.getfixturevalue("patched")
+    for ids in (stock.input_ids, rollouts.tokenize(folder, scene.text)):
+        with pytest.raises(RefusedRequest, match="the M-RoPE positions that SGLang"):
+            films.served(processor, list(ids), scene)
+
+
 def test_text_prompts_are_bit_for_bit_stock(
     folder: Path, processor: Any, request: pytest.FixtureRequest
 ) -> None:
