@@ -153,6 +153,7 @@ def waited(
         "model_type": processor.model_type,
         "host_name": "127.0.0.1",
         "receive_count": 1,
+        "zmq_context": zmq.Context.instance(),  # 0.5.17 and 0.5.18 make none themselves
     }
     accepted = inspect.signature(cls).parameters
     waiting = cls(**{name: value for name, value in fields.items() if name in accepted})
