@@ -14,12 +14,17 @@ LIVE, OFF, BROKEN, FAILED = "live", "off", "broken", "failed"
 # The line with the answer begins with this mark: a sitecustomize or another .pth file may print lines too.
 _MARK = "deepeyes-patch: "
 
-# A child runs this code. It prints "live" if our finder is on sys.meta_path, "broken" if the package could
-# not be loaded, else "off".
+# A child runs this code. It prints "live" if our finder is on sys.meta_path, "broken" if the finder could not
+# load what it hands over to, else "off".
 _LOOK = f"""
 import sys
-names = [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("deepeyes_patch")]
-state = "live" if "SGLangFinder" in names else "broken" if "_BrokenInstallation" in names else "off"
+state = "off"
+if any(type(f).__name__ == "SGLangFinder" for f in sys.meta_path):
+    try:
+        import deepeyes_patch.bootstrap
+        state = "live"
+    except Exception:
+        state = "broken"
 print("{_MARK}" + state, flush=True)
 """
 

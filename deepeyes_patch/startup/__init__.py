@@ -1,6 +1,6 @@
 """From the first import of ``sglang`` to a server that is patched, or stopped.
 
-``activation``      what the finder of `deepeyes_patch.bootstrap` calls: reads the switch, installs repairs
+``activation``      what `deepeyes_patch.bootstrap` calls: reads the switch, installs repairs
 ``installer``     ``install`` and ``uninstall``
 ``hooks``         post-import hooks, made from the table of seams
 ``again``         runs them again on a module that is imported again

@@ -1,4 +1,4 @@
-"""What the finder in `deepeyes_patch.bootstrap` calls when ``sglang`` is imported for the first time."""
+"""Reads the switch when ``sglang`` is imported for the first time, and installs what it selects."""
 
 from __future__ import annotations
 

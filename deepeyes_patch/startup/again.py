@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from deepeyes_patch import bootstrap
+from deepeyes_patch import found_by_others
 from deepeyes_patch.seams import wrapping
 
 Hook = Callable[[ModuleType], None]
@@ -50,7 +50,7 @@ class AgainFinder:
                 hook(module)
 
         # `importlib.reload` fills the same module with new functions.
-        return bootstrap.found_by_others(self, self._asking, (fullname, path, target), wrapping.forget, run)
+        return found_by_others(self, self._asking, (fullname, path, target), wrapping.forget, run)
 
 
 finder = AgainFinder()

@@ -15,6 +15,7 @@ from deepeyes_patch.startup import integrity
 from tests.docs import pages
 from tests.docs.conftest import Shell
 from tests.docs.pages import CHECKOUT, LANGUAGES
+from tests.interpreters import write_sglang
 
 PAGE = pages.page("security")
 PACKAGE = CHECKOUT / "deepeyes_patch"
@@ -72,12 +73,12 @@ def test_imports_by_name_come_from_our_sources() -> None:
         names = set(called(ast.parse(source(module).read_text(encoding="utf-8"))))
         if used := names & {"import_module", "__import__", "find_spec"}:
             found[module] = used
-    # `bootstrap` asks the other finders about sglang, and hands over to `startup.activation`; `integrity`
-    # imports the wrappers that the table of seams names; `stops` looks for the modules of that table, and
-    # imports SGLang's reader of configurations.
+    # The package asks the other finders about sglang, and hands over to `bootstrap`, which hands over to
+    # `startup.activation`; `integrity` imports the wrappers that the table of seams names; `stops` looks for
+    # the modules of that table, and imports SGLang's reader of configurations.
     assert found == {
-        "": {"import_module"},
-        "bootstrap": {"find_spec", "import_module"},
+        "": {"find_spec", "import_module"},
+        "bootstrap": {"import_module"},
         "startup.integrity": {"import_module"},
         "startup.stops": {"find_spec", "import_module"},
     }
@@ -232,11 +233,12 @@ def test_what_start_cannot_notice(fault: str, shell: Shell, site_packages: Path)
     """`deepeyes_patch/__init__.py` itself: Python speaks, or nobody, and ``import sglang`` is not stopped."""
     init = site_packages / "deepeyes_patch" / "__init__.py"
     original = init.read_bytes()
+    cut = original.index(b"    if not finder.is_done")
     contents = {
         "missing": None,
         "empty": b"",
-        "cut": original[: original.index(b"    try:\n        from deepeyes_patch") + len(b"    try:\n")],
-        "cut to a shorter start": original[: original.index(b"    try:\n        from deepeyes_patch")],
+        "cut": original[: cut + len(b"    if ")],
+        "cut to a shorter start": original[:cut],
     }
     program = (
         "import sys; print([type(f).__name__ for f in sys.meta_path if 'deepeyes' in type(f).__module__])"
@@ -249,10 +251,11 @@ def test_what_start_cannot_notice(fault: str, shell: Shell, site_packages: Path)
 
 
 @pytest.mark.usefixtures("installed")
-def test_what_start_notices(shell: Shell, site_packages: Path) -> None:
+def test_what_start_notices(shell: Shell, site_packages: Path, tmp_path: Path) -> None:
     """Any other file of ours: nothing is printed, and ``import sglang`` is stopped."""
+    on = f"DEEPEYES_PATCH=1 PYTHONPATH={write_sglang(tmp_path)}"
     with replaced(site_packages / "deepeyes_patch" / "bootstrap.py", b"def"):
-        said = shell("DEEPEYES_PATCH=1 python -c 'print(0)' 2>&1")
-        stopped = shell("DEEPEYES_PATCH=1 python -c 'import sglang' 2>&1 || true")
+        said = shell(f"{on} python -c 'print(0)' 2>&1")
+        stopped = shell(f"{on} python -c 'import sglang' 2>&1 || true")
     assert said == "0\n"
     assert "deepeyes-patch is switched on and cannot be loaded" in stopped

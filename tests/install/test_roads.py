@@ -193,7 +193,7 @@ def test_what_start_up_imports(installed: Interpreter) -> None:
     off, on = imported(OFF), imported(ON)
     assert "site" in off  # the report was read
     assert not [name for name in off if "deepeyes" in name or "wrapt" in name]
-    assert on - off == {"deepeyes_patch", "deepeyes_patch.bootstrap"}
+    assert on - off == {"deepeyes_patch"}
 
 
 def test_building_with_isolation_while_the_switch_is_on(

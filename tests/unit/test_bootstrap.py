@@ -70,9 +70,9 @@ def test_a_value_that_means_off_imports_the_module_that_reads_it(patched: Interp
 
 
 @pytest.mark.parametrize("environ", [ON, RELAX_ON, UNKNOWN])
-def test_on_imports_two_modules_until_sglang_comes(patched: Interpreter, environ: dict[str, str]) -> None:
+def test_on_imports_one_module_until_sglang_comes(patched: Interpreter, environ: dict[str, str]) -> None:
     program = "import json, logging, email.message\n" + LOADED
-    assert patched.run(program, environ=environ).printed() == "deepeyes_patch deepeyes_patch.bootstrap"
+    assert patched.run(program, environ=environ).printed() == "deepeyes_patch"
 
 
 def test_wrapt_comes_with_sglang_and_neither_torch_nor_numpy_does(patched: Interpreter) -> None:
@@ -114,6 +114,17 @@ def test_one_finder_that_goes_away(patched: Interpreter) -> None:
     assert patched.run(FINDERS, environ=ON).printed() == "SGLangFinder"
     after = patched.run("import sglang\n" + FINDERS, environ=ON).printed()
     assert after == "ImportHookFinder"
+
+
+def test_the_list_that_python_started_with_stays_without_our_finder(patched: Interpreter) -> None:
+    """Python keeps that list to its very end, and with a finder of ours its module, and `os`."""
+    first = patched.site_packages / "a_first.pth"
+    first.write_text("import sys; sys.started_with = getattr(sys, 'started_with', sys.meta_path)\n")
+    program = "import sys; sys.meta_path = sys.started_with\n"
+    try:
+        assert patched.run(FINDERS + program + FINDERS, environ=ON).printed() == "SGLangFinder"
+    finally:
+        first.unlink()
 
 
 def test_a_pth_that_is_read_twice_registers_once(patched: Interpreter) -> None:
@@ -363,7 +374,7 @@ def test_names_that_only_begin_alike_are_not_ours(patched: Interpreter, tmp_path
     program = "import sglang_router\n" + LOADED
     for environ in (ON, UNKNOWN):
         out = patched.run(program, environ={**environ, "PYTHONPATH": path}).printed()
-        assert out == "deepeyes_patch deepeyes_patch.bootstrap"
+        assert out == "deepeyes_patch"
 
 
 # --- where it must stop -----------------------------------------------------------------------------
