@@ -66,4 +66,5 @@ def positions(length: int, media: Sequence[Medium], spatial_merge_size: int) -> 
 def position_delta(found: NDArray[numpy.int64]) -> int:
     """How far the next token's position is beyond its index, for positions [3, length] of `positions`."""
     # No axis of any token is beyond those of the last token.
-    return int(found[:, -1].max()) + 1 - len(found[0])
+    t, h, w = found[:, -1].tolist()
+    return int(max(t, h, w) + 1 - found.shape[1])

@@ -24,26 +24,28 @@ def token_ids(ids: Sequence[int], vocab_size: int | None) -> tuple[IdArray, list
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: they are {type(ids).__name__}"
         )
+    if vocab_size is None:
+        vocab_size = numpy.iinfo(numpy.int64).max
     values: IdArray | None = None
     # No function of ours in here: a fault in it would look like a fault of the client. `array` refuses
     # fractions, which NumPy's own conversion would cut off.
     try:
         if type(ids) is list:  # only a list can surely be read twice
             # ``q`` parses each number as the argument of a function, and takes thrice as long as ``Q``, which
-            # takes no negative number, and numbers that an int64 does not hold.
+            # takes no negative number. So the largest number tells whether all are in the vocabulary.
             with contextlib.suppress(OverflowError):
-                values = numpy.asarray(array("Q", ids)).view(numpy.int64)
-        if values is None or (len(values) and values.min() < 0):
+                numbers = numpy.asarray(array("Q", ids))
+                if not len(numbers) or int(numbers.max()) < vocab_size:
+                    values = numbers.view(numpy.int64)
+        are_inside = values is not None
+        if values is None:
             values = numpy.asarray(array("q", ids))
     except (TypeError, ValueError, OverflowError) as error:
         raise RefusedRequest(
             "token_ids", f"input_ids must be a flat sequence of token ids: {error}"
         ) from error
     own = list(ids) if _are_ints(ids) else values.tolist()
-    if vocab_size is None:
-        vocab_size = numpy.iinfo(numpy.int64).max
-    if len(values) and (values.max() >= vocab_size or values.min() < 0):
-        outside = numpy.flatnonzero((values < 0) | (values >= vocab_size))
+    if not are_inside and len(outside := numpy.flatnonzero((values < 0) | (values >= vocab_size))):
         raise RefusedRequest(
             "token_ids",
             f"input_ids hold {values[outside[0]]} at position {outside[0]}, and the model has embeddings for "

@@ -5,6 +5,7 @@ A *span* is a run of placeholders between ``vision_start`` and ``vision_end``; s
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -43,18 +44,23 @@ class Video:
 class Resolution:
     """What the model must get.
 
-    ``ids``: the caller's ids, with single placeholders expanded. ``values``: the same, int64 [T]. Nobody may
-    change them: they can be those of the request. ``offsets``: (first, last) position of each image in
-    ``ids``, both inclusive. ``grids``: (t, h, w) of each image, in patches. ``videos``: the videos, in order.
-    ``audio``: (first, last) position of each audio, both inclusive.
+    ``ids``: the caller's ids, with single placeholders expanded. ``make_values``: makes `values`.
+    ``offsets``: (first, last) position of each image in ``ids``, both inclusive. ``grids``: (t, h, w) of each
+    image, in patches. ``videos``: the videos, in order. ``audio``: (first, last) position of each audio, both
+    inclusive.
     """
 
     ids: list[int]
-    values: IdArray = field(compare=False)
+    make_values: Callable[[], IdArray] = field(compare=False)
     offsets: list[tuple[int, int]]
     grids: list[GridTHW]
     videos: list[Video] = field(default_factory=list)
     audio: list[tuple[int, int]] = field(default_factory=list)
+
+    @functools.cached_property
+    def values(self) -> IdArray:
+        """``ids`` as int64 [T]. Nobody may change them: they can be those of the request."""
+        return self.make_values()
 
 
 class PretokenizedRequest:
@@ -164,9 +170,13 @@ class PretokenizedRequest:
         self, grids: list[GridTHW], counts: Sequence[int], audio_lengths: Sequence[int]
     ) -> Resolution:
         places, lengths = audio.joined(self.spans, counts, self.audio_spans, audio_lengths)
-        ids, values = self.ids, self._values
-        if any(span.length != length for span, length in zip(places, lengths, strict=True)):
-            ids, values = spans.expand(ids, places, lengths), spans.expand_array(values, places, lengths)
+        ids = self.ids
+        if is_short := any(span.length != length for span, length in zip(places, lengths, strict=True)):
+            ids = spans.expand(ids, places, lengths)
+
+        def values() -> IdArray:
+            return spans.expand_array(self._values, places, lengths) if is_short else self._values
+
         offsets = spans.offsets(places, lengths)
         if not self.audio_spans:
             return Resolution(ids, values, offsets, grids)
@@ -243,7 +253,8 @@ class PretokenizedRequest:
                     "video", f"the server made a video of grid_thw {t}x{h}x{w}, and {count} tokens of it"
                 )
             videos.append(Video([(run.start, run.start + run.length - 1) for run in own], grid))
-        return Resolution(ids, numpy.asarray(array("q", ids)), spans.offsets(images, counts), grids, videos)
+        offsets = spans.offsets(images, counts)
+        return Resolution(ids, lambda: numpy.asarray(array("q", ids)), offsets, grids, videos)
 
     def _check_count(self, image_count: int) -> None:
         if len(self.spans) != image_count:

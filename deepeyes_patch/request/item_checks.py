@@ -6,8 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,8 +17,7 @@ from deepeyes_patch.request.preprocessed import IMAGES, SECONDS, VIDEOS, Kind, i
 _FORMATS = ("processor_output", "precomputed_embedding")
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What items are checked against.
 
     ``formats_matter``: this SGLang goes by the ``format`` of an item; earlier releases (to 0.5.4 at least)
@@ -162,6 +160,8 @@ def refuse_other_offsets(kind: Kind, items: Sequence[Any], spans: Sequence[Span]
     RefusedRequest
         An item holds other offsets.
     """
+    if not any(map(is_preprocessed, items)):
+        return
     right = iter(offsets(spans, [span.length for span in spans]))
     for index, item in enumerate(items):
         if not is_preprocessed(item):

@@ -60,7 +60,7 @@ def verify(scope: Scope, result: Any) -> None:
     if [tuple(pair) for item in sounds for pair in item.offsets] != expected.audio:
         raise _inexact("audio offsets")
     # SGLang makes the padded ids from its own ids. Both hold the same int objects, which compare fast.
-    if padded is not None and list(padded) != _padded(ids, [*images, *clips, *sounds]):
+    if padded is not None and _listed(padded) != _padded(ids, [*images, *clips, *sounds]):
         raise _inexact("padded_input_ids")
     _verify_positions(scope, result, _media(scope, expected))
     passed_last_look(result)
@@ -91,7 +91,7 @@ def _verify_positions(scope: Scope, result: Any, media: Sequence[Medium]) -> Non
     if actual is None or not torch.equal(actual.cpu().long(), torch.from_numpy(right)):
         raise _inexact("M-RoPE positions")
     delta = part(result, "mrope_position_delta")
-    if delta is None or int(torch.as_tensor(delta).flatten().tolist()[0]) != position_delta(right):
+    if delta is None or int(delta) != position_delta(right):
         raise _inexact("M-RoPE delta")
 
 
@@ -213,6 +213,10 @@ def _temporal_patch_size(scope: Scope) -> int:
 def are_padded(ids: Sequence[int], items: Sequence[Any]) -> bool:
     """Whether ids hold each item's own padding at its offsets."""
     return list(ids) == _padded(ids, items)
+
+
+def _listed(ids: Sequence[int]) -> list[int]:
+    return ids if isinstance(ids, list) else list(ids)
 
 
 def _padded(ids: Sequence[int], items: Sequence[Any]) -> list[int]:
