@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import sys
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -35,23 +36,39 @@ _TURN = "_deepeyes_patch_turn"
 # What SGLang keeps of a delta, from its first use on.
 _OF_THE_DELTA = "mrope_position_delta_repeated_cache"
 _serving: ContextVar[bool] = ContextVar("deepeyes_patch_session", default=False)
+# A field of a request that `Session.create_req` reads up to 0.5.4.post1, and that no request has any more.
+_LOST_FIELD = "lora_path"
 
 
 def refuse_broken(request: Any) -> None:
-    """Refuse a session where SGLang would end: 0.5.3 and 0.5.3.post1 read a field that they do not have.
+    """Refuse a session where SGLang would end: up to 0.5.4.post1, sessions read a field that is not there.
 
     Raises
     ------
     RefusedRequest
-        The request is of a session, and no request can name the turn before.
+        The request is of a session.
     """
-    params = getattr(sys.modules.get("sglang.srt.managers.io_struct"), "SessionParams", None)
-    if getattr(request, "session_params", None) and "rid" not in getattr(params, "__annotations__", ("rid",)):
+    if getattr(request, "session_params", None) and _are_broken():
         raise RefusedRequest(
             "unsupported",
             f"it has session_params, and in SGLang {release.version()} its sessions do not work: the "
             f"scheduler would end. Send the whole prompt, without session_params",
         )
+
+
+def _are_broken() -> bool:
+    structs = sys.modules.get("sglang.srt.managers.io_struct")
+    params, tokenized = (
+        getattr(getattr(structs, name, None), "__annotations__", None)
+        for name in ("SessionParams", "TokenizedGenerateReqInput")
+    )
+    if params is not None and "rid" not in params:  # the turn before: 0.5.3 and 0.5.3.post1
+        return True
+    session = getattr(sys.modules.get("sglang.srt.managers.session_controller"), "Session", None)
+    if session is None or tokenized is None:
+        return False
+    reads = inspect.unwrap(session.create_req).__code__.co_names
+    return _LOST_FIELD in reads and _LOST_FIELD not in tokenized
 
 
 def handle_request(call: Call) -> Any:
@@ -87,7 +104,9 @@ def extend_inputs(call: Call) -> Any:
     result = call.proceed()
     request = call.instance
     turn, new = getattr(request, _TURN, None), call.arguments["image_inputs"]
-    if turn is not None and turn.prefix and new.mrope_positions is not None:
+    if turn is None or new.mrope_positions is None:
+        return result
+    if turn.prefix or turn.known is not None:
         _place(request, new)
     return result
 
@@ -104,10 +123,11 @@ def _place(request: Any, new: Any) -> None:
 
 def _compute(request: Any, turn: _Turn, new: Any) -> None:
     inputs, ids = request.multimodal_inputs, request.origin_input_ids
-    if new is not None and not are_padded(ids, new.mm_items):  # to 0.5.8, SGLang counts from the turn's begin
+    # To 0.5.8, SGLang counts from the turn's begin.
+    if new is not None and not _stand_apart(ids, new.mm_items, turn.prefix):
         for item in new.mm_items:
             item.offsets = [(first + turn.prefix, last + turn.prefix) for first, last in item.offsets]
-    if not are_padded(ids, inputs.mm_items):
+    if not _stand_apart(ids, inputs.mm_items):
         raise RefusedRequest(
             "unsupported",
             f"with the {turn.prefix} ids that its session has before it, its images and videos do not stand "
@@ -125,3 +145,14 @@ def _compute(request: Any, turn: _Turn, new: Any) -> None:
     inputs.mrope_position_delta = torch.tensor([[int(joined.max()) + 1 - len(ids)]])
     if hasattr(inputs, _OF_THE_DELTA):
         setattr(inputs, _OF_THE_DELTA, None)
+
+
+def _stand_apart(ids: Any, items: Any, begin: int = 0) -> bool:
+    """Whether each item has its own padding, at places from ``begin`` on that no other item has.
+
+    The same picture has the same padding, and an image that replaces another one covers its padding.
+    """
+    places = sorted((first, last) for item in items for first, last in item.offsets)
+    ends = [begin - 1, *(last for _, last in places)]
+    apart = all(end < first for end, (first, _) in zip(ends, places, strict=False))
+    return apart and are_padded(ids, items)

@@ -78,7 +78,8 @@ def scheduler(folder: Path) -> Any:
             hf_config=processors.hf_config(folder), vocab_size=10**5, hf_eos_token_id={0}
         ),
         "pad_input_ids_func": padding.pad_input_tokens,
-        "tokenizer": None,
+        # A session reads these; no Qwen tokenizer has a token that begins every text.
+        "tokenizer": SimpleNamespace(bos_token_id=None, vocab_size=10**5),
         "max_req_input_len": 10**6,
         "server_args": Off(allow_auto_truncate=False),
         "sessions": {},

@@ -7,6 +7,7 @@ servers and log-probs.
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,15 +30,27 @@ def kind() -> models.Kind:
     return "qwen3_vl"
 
 
-def names_turns() -> bool:
-    """Whether a request can name the turn before: 0.5.3 and 0.5.3.post1 read a field that is not there."""
-    return hasattr(importlib.import_module("sglang.srt.managers.io_struct").SessionParams(), "rid")
+def lost_field() -> str | None:
+    """What a session of this release reads of a request, and no request has (up to 0.5.4.post1)."""
+    structs = importlib.import_module("sglang.srt.managers.io_struct")
+    if not hasattr(structs.SessionParams(), "rid"):
+        return "rid"
+    source = inspect.getsource(inspect.unwrap(schedulers._sessions().Session.create_req))
+    lost = "req.lora_path" in source and not hasattr(structs.TokenizedGenerateReqInput, "lora_path")
+    return "lora_path" if lost else None
 
 
 @pytest.fixture
-def named() -> None:
-    if not names_turns():
-        pytest.skip("no request can name the turn before")
+def works() -> None:
+    if lost_field():
+        pytest.skip("no session of this release works")
+
+
+@pytest.fixture
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is written by the first of several schedulers."""
+    batch = importlib.import_module("sglang.srt.managers.schedule_batch")
+    monkeypatch.setattr(batch, "get_tensor_model_parallel_rank", lambda: 0, raising=False)
 
 
 class Session:
@@ -50,11 +63,12 @@ class Session:
         self.ids: list[int] = []
         self.images: list[Any] = []
         self.last: Any = None
+        self.words = "Turn: "
 
-    def ask(self, with_image: int, **params: Any) -> Any:
-        """The scheduler's request for the next turn."""
-        new = [picture(448, 224, seed=len(self.images))] if with_image else []
-        text = f"Turn: {IMAGE if new else ''}what is there?\n"
+    def ask(self, with_image: int, images: list[Any] | None = None, **params: Any) -> Any:
+        """The scheduler's request for the next turn; ``images``: others than a new one."""
+        new = images or ([picture(448, 224, seed=len(self.images))] if with_image else [])
+        text = f"{self.words}{IMAGE if new else ''}what is there?\n"
         made = self.tokenized(rollouts.tokenize(self.folder, text), new, params)
         self.scheduler.receive(made)
         request = self.scheduler.queue[-1]
@@ -96,7 +110,7 @@ def is_exact(session: Session, request: Any) -> bool:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_exact(shape: str, folder: Path, named: None, patched: None) -> None:
+def test_exact(shape: str, folder: Path, works: None, patched: None) -> None:
     session = Session(folder)
     for with_image in SHAPES[shape]:
         request = session.ask(with_image)
@@ -106,7 +120,7 @@ def test_exact(shape: str, folder: Path, named: None, patched: None) -> None:
         session.answer(request)
 
 
-def test_two_turns_after_one(folder: Path, named: None, patched: None) -> None:
+def test_two_turns_after_one(folder: Path, works: None, patched: None) -> None:
     """A session is a tree: what one branch adds is not in the other one."""
     session = Session(folder)
     first = session.ask(1)
@@ -121,18 +135,39 @@ def test_two_turns_after_one(folder: Path, named: None, patched: None) -> None:
 
 
 def test_an_offset_that_cuts_an_image_off_is_refused(
-    folder: Path, named: None, patched: None, monkeypatch: pytest.MonkeyPatch
+    folder: Path, works: None, patched: None, one_rank: None
 ) -> None:
-    batch = importlib.import_module("sglang.srt.managers.schedule_batch")
-    # The log is written by the first of several schedulers.
-    monkeypatch.setattr(batch, "get_tensor_model_parallel_rank", lambda: 0, raising=False)
     session = Session(folder)
     session.answer(session.ask(1))
     request = session.ask(0, offset=20)  # inside the image
     assert "with the 20 ids that its session has before it, its images" in (aborted(request) or "")
 
 
-def test_stock(folder: Path, named: None) -> None:
+def test_the_same_picture_at_the_same_place_of_two_turns(folder: Path, works: None, patched: None) -> None:
+    session, same = Session(folder), [picture(448, 224)]
+    for _ in range(2):
+        request = session.ask(1, same)
+        assert is_exact(session, request)
+        session.answer(request)
+    offsets = [pair for item in request.multimodal_inputs.mm_items for pair in item.offsets]
+    assert offsets == rollouts.spans(folder, session.ids)[: len(offsets)]
+
+
+@pytest.mark.parametrize("size", [(448, 448), (448, 224), (224, 224)])
+@pytest.mark.parametrize("offset", [None, -(10**6)])
+def test_an_offset_that_puts_another_image_in_the_place_of_one_is_refused(
+    offset: int | None, size: tuple[int, int], folder: Path, works: None, patched: None, one_rank: None
+) -> None:
+    """What the turn before has there would stay beside it: stock fails over its features, or ends."""
+    session = Session(folder)
+    session.answer(session.ask(1))
+    session.words = "" if offset is None else session.words  # the image takes the very place of the other
+    offset = session.ids.index(rollouts.vision(folder).start) if offset is None else offset
+    request = session.ask(1, [picture(*size)], offset=offset)
+    assert "ids that its session has before it, its images" in (aborted(request) or "")
+
+
+def test_stock(folder: Path, works: None) -> None:
     session = Session(folder)
     session.answer(session.ask(1))
     request = session.ask(1)
@@ -145,16 +180,18 @@ def joins() -> bool:
     return hasattr(cls, "_extend_session_image_inputs")
 
 
-def test_where_no_turn_can_be_named_a_session_is_refused(folder: Path, patched: None) -> None:
+def test_where_no_session_works_it_is_refused(folder: Path, patched: None) -> None:
     """Stock's scheduler ends of it."""
-    if names_turns():
-        pytest.skip("a request can name the turn before")
+    if (field := lost_field()) is None:
+        pytest.skip("sessions work")
     session = Session(folder)
-    params = importlib.import_module("sglang.srt.managers.io_struct").SessionParams(id="s")
-    with pytest.raises(AttributeError, match="rid"):
-        session.scheduler.sessions["s"].create_req(SimpleNamespace(session_params=params), None)
+    structs = importlib.import_module("sglang.srt.managers.io_struct")
+    values = dict.fromkeys(structs.TokenizedGenerateReqInput.__dataclass_fields__)
+    made = SimpleNamespace(**{**values, "session_params": structs.SessionParams(id="s")})
+    with pytest.raises(AttributeError, match=field):
+        session.scheduler.sessions["s"].create_req(made, SimpleNamespace(bos_token_id=None))
     for fields in ({"text": "a"}, {"input_ids": [5]}):
-        request = importlib.import_module("sglang.srt.managers.io_struct").GenerateReqInput(
+        request = structs.GenerateReqInput(
             session_params={"id": "s"}, sampling_params={"max_new_tokens": 1}, **fields
         )
         with pytest.raises(RefusedRequest, match="its sessions do not work"):
