@@ -326,7 +326,7 @@ def assert_announced(running: Server, release: str) -> None:
     native = flags.interleaves()
     mrope = "native" if native else r"patched \(MRotaryEmbedding\)"
     head = rf"deepeyes-patch \S+, SGLang {re.escape(release)}, pid (\d+): "
-    pattern = rf"{head}processor: (.+); mrope: {mrope}; video: off; sampling: off$"
+    pattern = rf"{head}processor: (.+); mrope: {mrope}; video: off; sampling: off; deepstack: off$"
     states = {int(match[1]): match[2] for line in lines if (match := re.search(pattern, line))}
     assert len(states) == len(lines), lines
     assert running.pid in states, "the tokenizer manager lives in the first process"

@@ -114,6 +114,7 @@ def test_each_of_three_servers_has_its_own_repairs(
     shapes.assert_announced(patched, release)
     for line in (said := shapes.announcements(processor_alone)):
         assert re.search(
-            r": processor: patched \(Qwen\w*VL\w+\); mrope: off; video: off; sampling: off$", line
+            r": processor: patched \(Qwen\w*VL\w+\); mrope: off; video: off; sampling: off; deepstack: off$",
+            line,
         ), said
     assert said
