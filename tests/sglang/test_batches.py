@@ -37,3 +37,12 @@ def test_several_answers_with_a_flat_list_are_an_error_of_sglang() -> None:
     with pytest.raises(ValueError, match="The length of image_data should be equal to the batch size"):
         normalized(2, ["a", "b"])
     assert normalized(2, ["a"]).image_data == [["a"]] * 2
+
+
+def test_a_prompt_of_text_in_a_batch_has_an_empty_list() -> None:
+    """A list that begins with None is flat for SGLang: what stands behind it is not taken apart."""
+    structs = importlib.import_module("sglang.srt.managers.io_struct")
+    for images, found in (([[], ["a"]], [[], ["a"]]), ([None, ["a"]], [[None], [["a"]]])):
+        request = structs.GenerateReqInput(input_ids=[IDS, IDS], image_data=images)
+        request.normalize_batch_and_arguments()
+        assert request.image_data == found
