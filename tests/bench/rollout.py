@@ -29,6 +29,7 @@ from tests.e2e.rollout.agent import SAMPLING
 from tests.lab import client, flags, models, reference, server
 from tests.sglang import rollouts
 
+PATIENCE = 600.0  # seconds; of 64 requests at once, the last waits for minutes on a CPU
 WARM_UP = 1  # episodes that pay for what happens once
 NAMES = ("stock", "patched")
 
@@ -98,7 +99,7 @@ def ask(url: str, history: History, images: Sequence[str], sampling: dict[str, A
         "return_logprob": True,
     }
     start = time.perf_counter()
-    answer = client.ask(url, request)
+    answer = client.ask(url, request, PATIENCE)
     seconds = time.perf_counter() - start
     if answer.status != 200:
         raise RuntimeError(f"HTTP {answer.status}: {answer.body}")
