@@ -10,9 +10,10 @@ SERVED := 0.5.3 0.5.12.post1 0.5.23
 CHECK_SUITES := e2e-0.5.23 unit sglang-0.5.3 sglang-0.5.23 lint links
 TEST_SUITES := e2e-0.5.23 e2e-0.5.3 e2e-0.5.12.post1 install unit $(RELEASES:%=sglang-%) docs lint
 FRAMEWORKS := frameworks-0.5.12.post1 frameworks-0.5.23
+THEIRS := $(RELEASES:%=upstream-tests-%)
 NIGHTLY_SUITES := matrix upstream e2e-0.5.12.post1 e2e-0.5.23 e2e-0.5.3 $(FRAMEWORKS) load fuzz install unit \
 	$(RELEASES:%=sglang-%) $(OTHER_TRANSFORMERS:%=sglang-%) e2e-0.5.3.post1 e2e-0.5.16 e2e-0.5.19 \
-	docs lint
+	$(THEIRS) docs lint
 
 SPEED ?= test
 SUITES = $($(shell echo $(SPEED) | tr a-z A-Z)_SUITES)
@@ -21,7 +22,7 @@ PYTEST := -m pytest -q --speed=$(SPEED)
 TOGETHER := $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target
 
 .PHONY: help check test nightly base suites cost coverage demo smoke lint lab unit install links docs sglang e2e \
-	frameworks matrix load fuzz gpu upstream clean
+	frameworks matrix load fuzz gpu upstream upstream-tests clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +40,7 @@ help:
 	@echo "make load [RELEASE=0.5.23]   2,000 requests for one server, a tenth of them malformed"
 	@echo "make fuzz [RELEASE=0.5.23]   ten minutes of random requests for the processor class"
 	@echo "make upstream   the change made for SGLang itself, on a copy of 0.5.23, with the package off"
+	@echo "make upstream-tests   the tests that SGLang's wheels bring, with our switch off and on"
 	@echo "make gpu [SGLANG_PYTHON=python3]   on a machine with CUDA: kernels, CUDA graphs, the rope's speed, servers"
 	@echo "make cost [SPEED=check]   CPU seconds of each suite, and of each start of a server"
 	@echo "make coverage   after \`make nightly\`: the branches that it visited and \`make test\` does not"
@@ -144,6 +146,12 @@ fuzz:
 upstream:
 	@$(PYTHON) tests/lab/environments.py base 0.5.23
 	@.lab/0.5.23/bin/python -W ignore -m tests.upstream.run
+
+upstream-tests: $(THEIRS)
+
+upstream-tests-%:
+	@$(PYTHON) tests/lab/environments.py base $*
+	@.lab/$*/bin/python -W ignore -m tests.upstream.theirs
 
 # Under 40 minutes. Without a CUDA device it says so, and fails.
 gpu: base

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from tests import cost, coverage, speeds
 from tests.cost import Ended, Part
 from tests.lab.environments import CHECKOUT
-from tests.lab.releases import OTHER_TRANSFORMERS
+from tests.lab.releases import OTHER_TRANSFORMERS, TESTED
 
 JOBS = 2
 STATE = CHECKOUT / ".lab" / "nightly.json"
@@ -40,6 +40,7 @@ WHOLE = (
     *coverage.UNMEASURED,
     *("e2e-0.5.3.post1", "e2e-0.5.16", "e2e-0.5.19", "frameworks-0.5.12.post1", "frameworks-0.5.23"),
     *(f"sglang-{name}" for name in OTHER_TRANSFORMERS),
+    *(f"upstream-tests-{name}" for name in TESTED),
 )
 NO_RESULT = ("deselected", "warning", "warnings")
 

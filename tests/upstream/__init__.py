@@ -1,1 +1,1 @@
-"""The changes in ``docs/upstream``, which are made for SGLang itself, on copies of a release."""
+"""The changes in ``docs/upstream``, made for SGLang itself, on copies of a release; and its own tests."""
