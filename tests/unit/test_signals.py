@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,16 @@ sys.exit(main.main(sys.argv[1:]))
 """
 
 
+@contextlib.contextmanager
+def inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
+    """What a command that is started in here begins with, whatever these tests were started with."""
+    old = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, old)
+
+
 def started(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], int]:
     """A command that waits for a child, and the child's pid."""
     command = subprocess.Popen(
@@ -42,7 +54,6 @@ def started(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], int]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert command.stderr is not None
     child = int(command.stderr.readline())
@@ -53,7 +64,8 @@ def started(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], int]:
 @pytest.mark.parametrize("arguments", [["verify"], ["doctor", "--deep"]], ids=["verify", "deep"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_it_takes_its_child_along(number: signal.Signals, arguments: list[str], tmp_path: Path) -> None:
-    command, child = started(tmp_path, *arguments)
+    with inherited(number, signal.SIG_DFL):
+        command, child = started(tmp_path, *arguments)
     command.send_signal(number)
     assert command.communicate(timeout=60) == ("", "")
     assert command.returncode == 128 + number
@@ -63,11 +75,8 @@ def test_it_takes_its_child_along(number: signal.Signals, arguments: list[str], 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     """As ``nohup`` has it."""
-    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with inherited(signal.SIGHUP, signal.SIG_IGN):
         command, child = started(tmp_path, "verify")
-    finally:
-        signal.signal(signal.SIGHUP, old)
     command.send_signal(signal.SIGHUP)
     time.sleep(0.5)
     assert command.poll() is None
