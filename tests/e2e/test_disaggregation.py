@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import shapes
+from tests.e2e import shapes, test_videos
 from tests.e2e.shapes import BAD, SHAPES
-from tests.e2e.test_videos import ask, decodes_without_a_gpu
-from tests.lab import reference, server
+from tests.lab import server
 from tests.lab.server import Server
 from tests.sglang import films
-from tests.sglang.films import SCENES, Scene
+from tests.sglang.films import SCENES
 
 BACKEND = ["--encoder-transfer-backend", "zmq_to_scheduler"]
 END_SECONDS = 60
@@ -63,41 +62,19 @@ def test_refused(name: str, folder: Path, patched: Server) -> None:
     shapes.assert_refused(patched, BAD[name](folder))
 
 
-NEEDS_GPU = pytest.mark.skipif(not decodes_without_a_gpu(), reason="this release's decoder needs a GPU")
-
-
-@NEEDS_GPU
-@pytest.mark.parametrize("shape", ["expanded", "drifted", "short"])
+@test_videos.pytestmark
+@pytest.mark.parametrize("shape", test_videos.SHAPES)
 def test_videos_are_served(shape: str, folder: Path, encoder: Server, patched: Server) -> None:
     """On the frames that the encoder takes, which are those of SGLang."""
-    scene, before = SCENES["videos among images"], encodings(encoder)
-    request = films.SHAPES[shape](folder, films.of_server(folder, scene))
-    answer = ask(patched.url, request.ids, scene)
-    assert answer.status == 200, answer.body
+    before = encodings(encoder)
+    request = films.SHAPES[shape](folder, films.of_server(folder, SCENES["videos among images"]))
+    test_videos.assert_served(folder, patched, request, f"videos, {shape}")
     assert encodings(encoder) > before, "the embeddings are the encoder's"
-    assert answer.prompt_tokens == len(request.expected_ids)
-    scores, shortfalls = reference.scores(
-        folder,
-        request.expected_ids,
-        request.grids,
-        request.pixels,
-        answer.output_ids,
-        request.video_grids,
-        request.video_pixels,
-    )
-    errors = [abs(ours - theirs) for ours, theirs in zip(answer.logprobs, scores.tolist(), strict=True)]
-    assert len(errors) == shapes.NEW_TOKENS
-    assert max(errors) < shapes.NOISE
-    assert float(shortfalls.max()) < 2 * shapes.NOISE
-    print(f"videos, {shape}: {answer.prompt_tokens} tokens, log-probs off by {max(errors):.5f} at most")
 
 
-@NEEDS_GPU
+@test_videos.pytestmark
 def test_another_clip_is_refused(folder: Path, patched: Server) -> None:
-    request = films.of_server(folder, SCENES["one video"])
-    answer = ask(patched.url, request.ids, Scene("", SCENES["two videos"].clips[1:], []))
-    assert answer.status == 400, answer.body
-    assert "video 0 of 1: input_ids hold" in answer.body["error"]["message"]
+    test_videos.assert_another_clip_is_refused(patched, films.of_server(folder, SCENES["one video"]))
 
 
 def test_announced(encoder: Server, patched: Server, release: str) -> None:
@@ -119,6 +96,6 @@ def test_stock(folder: Path, encoder: Server) -> None:
         else:
             assert answer is not None
             assert answer.status == 500
-            if decodes_without_a_gpu():
+            if test_videos.decodes_without_a_gpu():
                 made = films.of_server(folder, SCENES["one video"])
-                assert ask(running.url, made.ids, made.scene).status == 500
+                assert test_videos.ask(running.url, made.ids, made.scene).status == 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.lab.client import Answer
 from tests.lab.server import Server
 from tests.sglang import films
 from tests.sglang.films import SCENES, Request, Scene
+
+SHAPES = ("expanded", "drifted", "short")  # of `films.SHAPES`
 
 
 def decodes_without_a_gpu() -> bool:
@@ -38,40 +41,43 @@ def ask(url: str, ids: list[int], scene: Scene) -> Answer:
     )
 
 
-SHAPES = {
-    "expanded": lambda folder, request: request,
-    "drifted": films.drifted,
-    "short": films.short,
-}
+def assert_served(folder: Path, running: Server, request: Request, name: str) -> None:
+    """The server answers, on exactly the expected ids, what ``transformers`` would."""
+    answer = ask(running.url, request.ids, request.scene)
+    assert answer.status == 200, answer.body
+    assert answer.prompt_tokens == len(request.expected_ids)
+    scores, shortfalls = reference.scores(
+        folder,
+        request.expected_ids,
+        request.grids,
+        request.pixels,
+        answer.output_ids,
+        request.video_grids,
+        request.video_pixels,
+    )
+    assert len(answer.logprobs) == shapes.NEW_TOKENS
+    errors = [abs(ours - theirs) for ours, theirs in zip(answer.logprobs, scores.tolist(), strict=True)]
+    assert max(errors) < shapes.NOISE
+    assert float(shortfalls.max()) < 2 * shapes.NOISE
+    print(f"{name}: {answer.prompt_tokens} tokens, log-probs off by {max(errors):.5f} at most")
+
+
+def assert_another_clip_is_refused(running: Server, request: Request) -> None:
+    """``request``: for the one clip of a scene."""
+    answer = ask(running.url, request.ids, Scene("", SCENES["two videos"].clips[1:], []))
+    assert answer.status == 400, answer.body
+    assert "video 0 of 1: input_ids hold" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ["one video", "videos among images"])
 def test_ids_of_transformers_are_served(name: str, shape: str, folder: Path, launched: Server) -> None:
     scene = SCENES[name]
-    request: Request = SHAPES[shape](folder, films.of_transformers(folder, scene))
-    answer = ask(launched.url, request.ids, scene)
-    assert answer.status == 200, answer.body
-    assert answer.prompt_tokens == len(request.expected_ids)
     made = reference.expand(folder, scene.text, scene.images, scene.clips)
-    scores, shortfalls = reference.scores(
-        folder,
-        request.expected_ids,
-        made.grids,
-        made.pixel_values,
-        answer.output_ids,
-        made.video_grids,
-        made.video_values,
-    )
-    assert len(answer.logprobs) == shapes.NEW_TOKENS
-    errors = [abs(ours - theirs) for ours, theirs in zip(answer.logprobs, scores.tolist(), strict=True)]
-    assert max(errors) < shapes.NOISE
-    assert float(shortfalls.max()) < 2 * shapes.NOISE
-    print(f"{name}, {shape}: {answer.prompt_tokens} tokens, log-probs off by {max(errors):.5f} at most")
+    request = films.SHAPES[shape](folder, films.of_transformers(folder, scene))
+    request = replace(request, pixels=made.pixel_values, video_pixels=made.video_values)
+    assert_served(folder, launched, request, f"{name}, {shape}")
 
 
 def test_another_clip_is_refused(folder: Path, launched: Server) -> None:
-    request = films.of_transformers(folder, SCENES["one video"])
-    answer = ask(launched.url, request.ids, Scene("", SCENES["two videos"].clips[1:], []))
-    assert answer.status == 400, answer.body
-    assert "video 0 of 1: input_ids hold" in answer.body["error"]["message"]
+    assert_another_clip_is_refused(launched, films.of_transformers(folder, SCENES["one video"]))
